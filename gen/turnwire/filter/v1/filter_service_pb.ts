@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file turnwire/filter/v1/filter_service.proto.
  */
 export const file_turnwire_filter_v1_filter_service: GenFile = /*@__PURE__*/
-  fileDesc("Cid0dXJud2lyZS9maWx0ZXIvdjEvZmlsdGVyX3NlcnZpY2UucHJvdG8SEnR1cm53aXJlLmZpbHRlci52MSInChJMaXN0RmlsdGVyc1JlcXVlc3QSEQoJdGVuYW50X2lkGAEgASgJIkIKE0xpc3RGaWx0ZXJzUmVzcG9uc2USKwoHZmlsdGVycxgBIAMoCzIaLnR1cm53aXJlLmZpbHRlci52MS5GaWx0ZXIiqgEKBkZpbHRlchIRCglmaWx0ZXJfaWQYASABKAkSEAoIcHJpb3JpdHkYAiABKAUSDgoGZ2xvYmFsGAMgASgIEhQKDHVzZXJfdG9nZ2xlZBgEIAEoCBIRCglmYWlsX29wZW4YBSABKAgSDQoFaW5sZXQYBiABKAgSDgoGc3RyZWFtGAcgASgIEg4KBm91dGxldBgIIAEoCBITCgt0YWtlc19maWxlcxgJIAEoCCJ7ChJGaWx0ZXJJbmxldFJlcXVlc3QSDwoHdHVybl9pZBgBIAEoCRIQCghtb2RlbF9pZBgCIAEoCRIsCgVpbnB1dBgDIAEoCzIdLnR1cm53aXJlLnBhY2tldC52MS5Vc2VySW5wdXQSFAoMcmVxdWVzdF9qc29uGAQgASgJIogBChNGaWx0ZXJJbmxldFJlc3BvbnNlEjIKBWlucHV0GAEgASgLMiEudHVybndpcmUuZmlsdGVyLnYxLkZpbHRlcmVkSW5wdXRIABIyCglyZWplY3Rpb24YAiABKAsyHS50dXJud2lyZS5maWx0ZXIudjEuUmVqZWN0aW9uSABCCQoHdmVyZGljdCKAAQoNRmlsdGVyZWRJbnB1dBIsCgVpbnB1dBgBIAEoCzIdLnR1cm53aXJlLnBhY2tldC52MS5Vc2VySW5wdXQSFAoMcmVxdWVzdF9qc29uGAIgASgJEisKB3BhY2tldHMYAyADKAsyGi50dXJud2lyZS5wYWNrZXQudjEuUGFja2V0IiMKCVJlamVjdGlvbhIWCg5wdWJsaWNfbWVzc2FnZRgBIAEoCSJBChNGaWx0ZXJTdHJlYW1SZXF1ZXN0EioKBnBhY2tldBgBIAEoCzIaLnR1cm53aXJlLnBhY2tldC52MS5QYWNrZXQiQwoURmlsdGVyU3RyZWFtUmVzcG9uc2USKwoHcGFja2V0cxgBIAMoCzIaLnR1cm53aXJlLnBhY2tldC52MS5QYWNrZXQiSwoTRmlsdGVyT3V0bGV0UmVxdWVzdBIPCgd0dXJuX2lkGAEgASgJEhIKCm1lc3NhZ2VfaWQYAiABKAkSDwoHY29udGVudBgDIAEoCSJlChRGaWx0ZXJPdXRsZXRSZXNwb25zZRIUCgdjb250ZW50GAEgASgJSACIAQESKwoHcGFja2V0cxgCIAMoCzIaLnR1cm53aXJlLnBhY2tldC52MS5QYWNrZXRCCgoIX2NvbnRlbnQyngMKDUZpbHRlclNlcnZpY2USYwoLTGlzdEZpbHRlcnMSJi50dXJud2lyZS5maWx0ZXIudjEuTGlzdEZpbHRlcnNSZXF1ZXN0GicudHVybndpcmUuZmlsdGVyLnYxLkxpc3RGaWx0ZXJzUmVzcG9uc2UiA5ACARJeCgtGaWx0ZXJJbmxldBImLnR1cm53aXJlLmZpbHRlci52MS5GaWx0ZXJJbmxldFJlcXVlc3QaJy50dXJud2lyZS5maWx0ZXIudjEuRmlsdGVySW5sZXRSZXNwb25zZRJlCgxGaWx0ZXJTdHJlYW0SJy50dXJud2lyZS5maWx0ZXIudjEuRmlsdGVyU3RyZWFtUmVxdWVzdBooLnR1cm53aXJlLmZpbHRlci52MS5GaWx0ZXJTdHJlYW1SZXNwb25zZSgBMAESYQoMRmlsdGVyT3V0bGV0EicudHVybndpcmUuZmlsdGVyLnYxLkZpbHRlck91dGxldFJlcXVlc3QaKC50dXJud2lyZS5maWx0ZXIudjEuRmlsdGVyT3V0bGV0UmVzcG9uc2ViBnByb3RvMw", [file_turnwire_packet_v1_common, file_turnwire_packet_v1_packet]);
+  fileDesc("Cid0dXJud2lyZS9maWx0ZXIvdjEvZmlsdGVyX3NlcnZpY2UucHJvdG8SEnR1cm53aXJlLmZpbHRlci52MSInChJMaXN0RmlsdGVyc1JlcXVlc3QSEQoJdGVuYW50X2lkGAEgASgJIkIKE0xpc3RGaWx0ZXJzUmVzcG9uc2USKwoHZmlsdGVycxgBIAMoCzIaLnR1cm53aXJlLmZpbHRlci52MS5GaWx0ZXIiqgEKBkZpbHRlchIRCglmaWx0ZXJfaWQYASABKAkSEAoIcHJpb3JpdHkYAiABKAUSDgoGZ2xvYmFsGAMgASgIEhQKDHVzZXJfdG9nZ2xlZBgEIAEoCBIRCglmYWlsX29wZW4YBSABKAgSDQoFaW5sZXQYBiABKAgSDgoGc3RyZWFtGAcgASgIEg4KBm91dGxldBgIIAEoCBITCgt0YWtlc19maWxlcxgJIAEoCCKzAQoSRmlsdGVySW5sZXRSZXF1ZXN0Eg8KB3R1cm5faWQYASABKAkSEAoIbW9kZWxfaWQYAiABKAkSLAoFaW5wdXQYAyABKAsyHS50dXJud2lyZS5wYWNrZXQudjEuVXNlcklucHV0EhQKDHJlcXVlc3RfanNvbhgEIAEoCRISCgpmaWx0ZXJfaWRzGAUgAygJEhEKCXRlbmFudF9pZBgGIAEoCRIPCgd1c2VyX2lkGAcgASgJIogBChNGaWx0ZXJJbmxldFJlc3BvbnNlEjIKBWlucHV0GAEgASgLMiEudHVybndpcmUuZmlsdGVyLnYxLkZpbHRlcmVkSW5wdXRIABIyCglyZWplY3Rpb24YAiABKAsyHS50dXJud2lyZS5maWx0ZXIudjEuUmVqZWN0aW9uSABCCQoHdmVyZGljdCKAAQoNRmlsdGVyZWRJbnB1dBIsCgVpbnB1dBgBIAEoCzIdLnR1cm53aXJlLnBhY2tldC52MS5Vc2VySW5wdXQSFAoMcmVxdWVzdF9qc29uGAIgASgJEisKB3BhY2tldHMYAyADKAsyGi50dXJud2lyZS5wYWNrZXQudjEuUGFja2V0IiMKCVJlamVjdGlvbhIWCg5wdWJsaWNfbWVzc2FnZRgBIAEoCSKcAQoTRmlsdGVyU3RyZWFtUmVxdWVzdBIqCgZwYWNrZXQYASABKAsyGi50dXJud2lyZS5wYWNrZXQudjEuUGFja2V0Eg8KB3R1cm5faWQYAiABKAkSEAoIbW9kZWxfaWQYAyABKAkSEgoKZmlsdGVyX2lkcxgEIAMoCRIRCgl0ZW5hbnRfaWQYBSABKAkSDwoHdXNlcl9pZBgGIAEoCSJDChRGaWx0ZXJTdHJlYW1SZXNwb25zZRIrCgdwYWNrZXRzGAEgAygLMhoudHVybndpcmUucGFja2V0LnYxLlBhY2tldCKVAQoTRmlsdGVyT3V0bGV0UmVxdWVzdBIPCgd0dXJuX2lkGAEgASgJEhIKCm1lc3NhZ2VfaWQYAiABKAkSDwoHY29udGVudBgDIAEoCRISCgpmaWx0ZXJfaWRzGAQgAygJEhAKCG1vZGVsX2lkGAUgASgJEhEKCXRlbmFudF9pZBgGIAEoCRIPCgd1c2VyX2lkGAcgASgJImUKFEZpbHRlck91dGxldFJlc3BvbnNlEhQKB2NvbnRlbnQYASABKAlIAIgBARIrCgdwYWNrZXRzGAIgAygLMhoudHVybndpcmUucGFja2V0LnYxLlBhY2tldEIKCghfY29udGVudDKeAwoNRmlsdGVyU2VydmljZRJjCgtMaXN0RmlsdGVycxImLnR1cm53aXJlLmZpbHRlci52MS5MaXN0RmlsdGVyc1JlcXVlc3QaJy50dXJud2lyZS5maWx0ZXIudjEuTGlzdEZpbHRlcnNSZXNwb25zZSIDkAIBEl4KC0ZpbHRlcklubGV0EiYudHVybndpcmUuZmlsdGVyLnYxLkZpbHRlcklubGV0UmVxdWVzdBonLnR1cm53aXJlLmZpbHRlci52MS5GaWx0ZXJJbmxldFJlc3BvbnNlEmUKDEZpbHRlclN0cmVhbRInLnR1cm53aXJlLmZpbHRlci52MS5GaWx0ZXJTdHJlYW1SZXF1ZXN0GigudHVybndpcmUuZmlsdGVyLnYxLkZpbHRlclN0cmVhbVJlc3BvbnNlKAEwARJhCgxGaWx0ZXJPdXRsZXQSJy50dXJud2lyZS5maWx0ZXIudjEuRmlsdGVyT3V0bGV0UmVxdWVzdBooLnR1cm53aXJlLmZpbHRlci52MS5GaWx0ZXJPdXRsZXRSZXNwb25zZWIGcHJvdG8z", [file_turnwire_packet_v1_common, file_turnwire_packet_v1_packet]);
 
 /**
  * @generated from message turnwire.filter.v1.ListFiltersRequest
@@ -130,6 +130,21 @@ export type FilterInletRequest = Message<"turnwire.filter.v1.FilterInletRequest"
    * @generated from field: string request_json = 4;
    */
   requestJson: string;
+
+  /**
+   * @generated from field: repeated string filter_ids = 5;
+   */
+  filterIds: string[];
+
+  /**
+   * @generated from field: string tenant_id = 6;
+   */
+  tenantId: string;
+
+  /**
+   * @generated from field: string user_id = 7;
+   */
+  userId: string;
 };
 
 /**
@@ -220,6 +235,31 @@ export type FilterStreamRequest = Message<"turnwire.filter.v1.FilterStreamReques
    * @generated from field: turnwire.packet.v1.Packet packet = 1;
    */
   packet?: Packet | undefined;
+
+  /**
+   * @generated from field: string turn_id = 2;
+   */
+  turnId: string;
+
+  /**
+   * @generated from field: string model_id = 3;
+   */
+  modelId: string;
+
+  /**
+   * @generated from field: repeated string filter_ids = 4;
+   */
+  filterIds: string[];
+
+  /**
+   * @generated from field: string tenant_id = 5;
+   */
+  tenantId: string;
+
+  /**
+   * @generated from field: string user_id = 6;
+   */
+  userId: string;
 };
 
 /**
@@ -264,6 +304,26 @@ export type FilterOutletRequest = Message<"turnwire.filter.v1.FilterOutletReques
    * @generated from field: string content = 3;
    */
   content: string;
+
+  /**
+   * @generated from field: repeated string filter_ids = 4;
+   */
+  filterIds: string[];
+
+  /**
+   * @generated from field: string model_id = 5;
+   */
+  modelId: string;
+
+  /**
+   * @generated from field: string tenant_id = 6;
+   */
+  tenantId: string;
+
+  /**
+   * @generated from field: string user_id = 7;
+   */
+  userId: string;
 };
 
 /**

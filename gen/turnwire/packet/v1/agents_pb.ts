@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file turnwire/packet/v1/agents.proto.
  */
 export const file_turnwire_packet_v1_agents: GenFile = /*@__PURE__*/
-  fileDesc("Ch90dXJud2lyZS9wYWNrZXQvdjEvYWdlbnRzLnByb3RvEhJ0dXJud2lyZS5wYWNrZXQudjEiFwoVRGVlcFJlc2VhcmNoUGxhblN0YXJ0IigKFURlZXBSZXNlYXJjaFBsYW5EZWx0YRIPCgdjb250ZW50GAEgASgJIisKElJlc2VhcmNoQWdlbnRTdGFydBIVCg1yZXNlYXJjaF90YXNrGAEgASgJIhkKF0ludGVybWVkaWF0ZVJlcG9ydFN0YXJ0IioKF0ludGVybWVkaWF0ZVJlcG9ydERlbHRhEg8KB2NvbnRlbnQYASABKAkiTwobSW50ZXJtZWRpYXRlUmVwb3J0Q2l0ZWREb2NzEjAKCmNpdGVkX2RvY3MYASADKAsyHC50dXJud2lyZS5wYWNrZXQudjEuRG9jdW1lbnQiLwoQQ29kaW5nQWdlbnRTdGFydBINCgVxdWVyeRgBIAEoCRIMCgRyZXBvGAIgASgJIisKGENvZGluZ0FnZW50VGhpbmtpbmdEZWx0YRIPCgdjb250ZW50GAEgASgJIiIKEENvZGluZ0FnZW50RmluYWwSDgoGYW5zd2VyGAEgASgJYgZwcm90bzM", [file_turnwire_packet_v1_common]);
+  fileDesc("Ch90dXJud2lyZS9wYWNrZXQvdjEvYWdlbnRzLnByb3RvEhJ0dXJud2lyZS5wYWNrZXQudjEiFwoVRGVlcFJlc2VhcmNoUGxhblN0YXJ0IigKFURlZXBSZXNlYXJjaFBsYW5EZWx0YRIPCgdjb250ZW50GAEgASgJIj4KElJlc2VhcmNoQWdlbnRTdGFydBIVCg1yZXNlYXJjaF90YXNrGAEgASgJEhEKCXRydW5jYXRlZBgCIAEoCCIZChdJbnRlcm1lZGlhdGVSZXBvcnRTdGFydCIqChdJbnRlcm1lZGlhdGVSZXBvcnREZWx0YRIPCgdjb250ZW50GAEgASgJIk8KG0ludGVybWVkaWF0ZVJlcG9ydENpdGVkRG9jcxIwCgpjaXRlZF9kb2NzGAEgAygLMhwudHVybndpcmUucGFja2V0LnYxLkRvY3VtZW50IkIKEENvZGluZ0FnZW50U3RhcnQSDQoFcXVlcnkYASABKAkSDAoEcmVwbxgCIAEoCRIRCgl0cnVuY2F0ZWQYAyABKAgiKwoYQ29kaW5nQWdlbnRUaGlua2luZ0RlbHRhEg8KB2NvbnRlbnQYASABKAkiTQoQQ29kaW5nQWdlbnRGaW5hbBIOCgZhbnN3ZXIYASABKAkSEQoJdHJ1bmNhdGVkGAIgASgIEhYKDmFuc3dlcl9maWxlX2lkGAMgASgJYgZwcm90bzM", [file_turnwire_packet_v1_common]);
 
 /**
  * @generated from message turnwire.packet.v1.DeepResearchPlanStart
@@ -52,6 +52,11 @@ export type ResearchAgentStart = Message<"turnwire.packet.v1.ResearchAgentStart"
    * @generated from field: string research_task = 1;
    */
   researchTask: string;
+
+  /**
+   * @generated from field: bool truncated = 2;
+   */
+  truncated: boolean;
 };
 
 /**
@@ -121,6 +126,11 @@ export type CodingAgentStart = Message<"turnwire.packet.v1.CodingAgentStart"> & 
    * @generated from field: string repo = 2;
    */
   repo: string;
+
+  /**
+   * @generated from field: bool truncated = 3;
+   */
+  truncated: boolean;
 };
 
 /**
@@ -155,6 +165,16 @@ export type CodingAgentFinal = Message<"turnwire.packet.v1.CodingAgentFinal"> & 
    * @generated from field: string answer = 1;
    */
   answer: string;
+
+  /**
+   * @generated from field: bool truncated = 2;
+   */
+  truncated: boolean;
+
+  /**
+   * @generated from field: string answer_file_id = 3;
+   */
+  answerFileId: string;
 };
 
 /**
