@@ -1,0 +1,90 @@
+/** The words of a step: what it is started with and what it comes to. */
+import type { MediaPart, ModelMessage, Warning } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import type { Document, FinishReason, TurnError, Usage } from "../../gen/turnwire/packet/v1/common_pb.js";
+import type { ToolChoiceKind } from "../../gen/turnwire/packet/v1/control_pb.js";
+import type { Placement } from "../../gen/turnwire/packet/v1/packet_pb.js";
+import type { LanePlacement } from "./placement.js";
+
+/** What the decoder must know of a tool to announce a call of it. */
+export interface StepTool {
+  readonly toolId: string;
+  readonly displayName: string;
+  /** Top-level string arguments are streamed decoded, beside the raw text. */
+  readonly streamsArguments: boolean;
+  readonly clientSide: boolean;
+}
+
+export interface StepOptions {
+  readonly modelIndex: number;
+  /** Number of the cycle whose model call this is. */
+  readonly cycle: number;
+  /** The lane's counter; the step takes its indices from it. */
+  readonly placement: LanePlacement;
+  readonly newCallId: () => string;
+  /** Looked up by the name the model used. undefined = unknown tool: its call is announced with an empty tool_id. */
+  readonly toolByName: (name: string) => StepTool | undefined;
+  /** Milliseconds from the turn's start to this model call; stands in AgentResponseStart. Default 0. */
+  readonly preAnswerMs?: number;
+  /** Documents known before the answer; stand in AgentResponseStart. Default none. */
+  readonly finalDocuments?: readonly Document[];
+  /** False when the model was told to call nothing: its text is the answer, also if it calls something. Default true. */
+  readonly toolsOffered?: boolean;
+  /** As CycleStarted said it; repeated in the CycleStarted after a reset. */
+  readonly modelId?: string;
+  readonly toolChoice?: ToolChoiceKind;
+  /** As CycleStarted said it. Default 1. */
+  readonly attempt?: number;
+  /** For an agent's step: the call it runs in. */
+  readonly parentCallId?: string;
+}
+
+/** A call that the model made and that can be answered. */
+export interface DecodedCall {
+  /** Ours; unique in the turn. */
+  readonly callId: string;
+  /** The provider's; may be empty or repeated. */
+  readonly providerCallId: string;
+  /** The id in messages to the model: the provider's when it is unique in the step, else ours. */
+  readonly modelCallId: string;
+  /** "" = no such tool. */
+  readonly toolId: string;
+  readonly toolName: string;
+  readonly clientSide: boolean;
+  readonly placement: Placement;
+  /** Whole, however long; "{}" when the model sent nothing. */
+  readonly argumentsJson: string;
+  /** False: not the JSON text of an object. Such a call must be answered with an error result, not run. */
+  readonly argumentsValid: boolean;
+}
+
+/** What a step came to. `text` is everything visible it wrote, `reasoning` all its reasoning. */
+export interface StepOutcome {
+  /** failed: `error` says why; what was shown before stays. */
+  readonly kind: "answered" | "wants_tools" | "stopped" | "failed";
+  readonly text: string;
+  readonly reasoning: string;
+  /** The calls to run, in order of first appearance; empty unless wants_tools. */
+  readonly calls: readonly DecodedCall[];
+  /** UNSPECIFIED when the stream ended without saying. */
+  readonly finishReason: FinishReason;
+  /** Since the cycle's last CycleStarted, all attempts: what CycleEnd says. */
+  readonly usage: Usage;
+  /** For the next call of the same lane. */
+  readonly assistantMessage: ModelMessage;
+  /** Set when failed. */
+  readonly error?: TurnError;
+  /** The model that really answered; "" = the one that was asked. */
+  readonly modelId: string;
+  /** The model ended inside a reasoning tag. */
+  readonly reasoningOpen: boolean;
+  /** What the model made besides text; the caller stores it as files. */
+  readonly media: readonly MediaPart[];
+  /** What was wrong on the wire and decoded on; at most 16. */
+  readonly warnings: readonly Warning[];
+}
+
+/** Why a step is over. */
+export type StepEnd =
+  | { readonly kind: "done" }
+  | { readonly kind: "stopped" }
+  | { readonly kind: "failed"; readonly error: TurnError };
