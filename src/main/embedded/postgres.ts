@@ -1,0 +1,410 @@
+/**
+ * The embedded Postgres: the binaries of the npm package, run as a server of our own on loopback.
+ *
+ * Owns: the server process (start, adoption, restart after a crash, stop). Not: the data directory's lock (data-dir.ts;
+ * take it first), schemas, connections.
+ *
+ * E1 At most one server per cluster: a live one that a killed run left behind is adopted, never doubled.
+ * E2 The server's files are never touched while any process of it may still write (Postgres's own check of its shared
+ *    memory is kept, whatever became of the pid file).
+ * E3 The server does not die with our terminal or process; `stop` ends it in order.
+ */
+import { spawn } from "node:child_process";
+import {
+  closeSync,
+  existsSync,
+  fstatSync,
+  openSync,
+  readFileSync,
+  readSync,
+  renameSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { createServer } from "node:net";
+import { join } from "node:path";
+import pg from "pg";
+import { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
+import { TurnError } from "../../lib/errors.js";
+import type { Logger } from "../../lib/log.js";
+import { preparePostgresBinaries, type PostgresBinaries } from "./postgres-binaries.js";
+import {
+  diskReason,
+  explainFileError,
+  openCluster,
+  postgresEnv,
+  syncCluster,
+  type Cluster,
+} from "./postgres-cluster.js";
+import { identifyProcess, isAlive, workingDirectory, type ProcessIdentity } from "./process-info.js";
+import { chooseRunAs } from "./run-as.js";
+
+export interface StartPostgresOptions {
+  /** The data directory; the cluster lies below it, or where the server's user can reach (see postgres-cluster.ts). */
+  readonly dataDir: string;
+  readonly logger: Logger;
+  /** Port on 127.0.0.1. Default: a free one, or that of the server adopted. */
+  readonly port?: number;
+  /** Start the server again on the same port when it dies by itself. Default true. */
+  readonly restart?: boolean;
+}
+
+export interface EmbeddedPostgres {
+  readonly url: string;
+  /** Of the postmaster; another one after a restart. */
+  readonly pid: number;
+  readonly port: number;
+  /** PGDATA. */
+  readonly pgdata: string;
+  /** Fast shutdown, then waits until the process is gone. Idempotent. */
+  stop(): Promise<void>;
+}
+
+const SETTINGS: Readonly<Record<string, string>> = {
+  listen_addresses: "127.0.0.1",
+  unix_socket_directories: "",
+  max_connections: "100",
+  shared_buffers: "64MB",
+  huge_pages: "off",
+  fsync: "on",
+  synchronous_commit: "on",
+  wal_level: "minimal",
+  max_wal_senders: "0",
+  io_method: "sync",
+  jit: "off",
+  // The log stays small, and holds no statement (a statement holds what people wrote).
+  logging_collector: "off",
+  log_checkpoints: "off",
+  log_autovacuum_min_duration: "-1",
+  log_min_messages: "fatal",
+  log_min_error_statement: "panic",
+  log_parameter_max_length_on_error: "0",
+};
+
+const MAX_LOG_BYTES = 1 << 20;
+/** Crash recovery replays up to max_wal_size; longer than this is a fault. */
+const READY_TIMEOUT_MS = 60_000;
+/** How long processes of a killed server may keep its shared memory before a start gives up. */
+const LEFTOVER_TIMEOUT_MS = 15_000;
+const FAST_STOP_MS = 15_000;
+const IMMEDIATE_STOP_MS = 5_000;
+const POLL_MS = 5;
+const WATCH_MS = 100;
+const MAX_RESTARTS_PER_MINUTE = 20;
+
+/**
+ * Starts the embedded Postgres of a data directory, or adopts the one that runs; ready when it resolves.
+ * @throws TurnError UNAVAILABLE saying what is wrong (binaries, disk, permissions, port).
+ */
+export async function startPostgres(options: StartPostgresOptions): Promise<EmbeddedPostgres> {
+  const user = chooseRunAs();
+  const binaries = preparePostgresBinaries(user);
+  const cluster = await openCluster(options.dataDir, binaries, user);
+  const server = new Server(cluster, binaries, options);
+  await server.start();
+  return server;
+}
+
+interface Postmaster extends ProcessIdentity {
+  readonly port: number;
+}
+
+class Server implements EmbeddedPostgres {
+  readonly #cluster: Cluster;
+  readonly #binaries: PostgresBinaries;
+  readonly #logger: Logger;
+  readonly #wantedPort: number | undefined;
+  readonly #restart: boolean;
+  #postmaster: Postmaster | undefined;
+  #watch: NodeJS.Timeout | undefined;
+  #recovery: Promise<void> | undefined;
+  #sync: Promise<void> | undefined;
+  #stopping: Promise<void> | undefined;
+  #restarts: number[] = [];
+
+  constructor(cluster: Cluster, binaries: PostgresBinaries, options: StartPostgresOptions) {
+    this.#cluster = cluster;
+    this.#binaries = binaries;
+    this.#logger = options.logger.child({ part: "postgres" });
+    this.#wantedPort = options.port;
+    this.#restart = options.restart ?? true;
+  }
+
+  get pid(): number {
+    return this.#postmaster!.pid;
+  }
+
+  get port(): number {
+    return this.#postmaster!.port;
+  }
+
+  get url(): string {
+    return `postgres://turnwire@127.0.0.1:${this.port}/postgres`;
+  }
+
+  get pgdata(): string {
+    return this.#cluster.pgdata;
+  }
+
+  async start(): Promise<void> {
+    this.#postmaster = await this.#obtain(this.#wantedPort);
+    if (this.#cluster.created) {
+      this.#sync = syncCluster(this.#cluster, this.#binaries).catch((error: unknown) => {
+        this.#logger.warn({ err: error }, "the new database's files could not be flushed to the disk");
+      });
+    }
+    this.#watch = setInterval(() => this.#look(), WATCH_MS).unref();
+  }
+
+  stop(): Promise<void> {
+    return (this.#stopping ??= this.#stop());
+  }
+
+  async #stop(): Promise<void> {
+    clearInterval(this.#watch);
+    await this.#recovery;
+    await this.#sync;
+    if (this.#postmaster) await endProcess(this.#postmaster);
+  }
+
+  /** The live server of a run that was killed (E1); undefined when there is none. */
+  async #adopt(wantedPort: number | undefined): Promise<Postmaster | undefined> {
+    const found = await findPostmaster(this.#cluster.pgdata);
+    if (found === undefined) return undefined;
+    const ready = await waitReady(this.#cluster.pgdata, found);
+    if (ready === undefined) return undefined; // it was on its way down
+    if (wantedPort === undefined || ready.port === wantedPort) {
+      this.#logger.info({ pid: ready.pid, port: ready.port }, "adopted the running Postgres");
+      return ready;
+    }
+    await endProcess(ready);
+    return undefined;
+  }
+
+  async #obtain(wantedPort: number | undefined): Promise<Postmaster> {
+    const giveUpAt = performance.now() + LEFTOVER_TIMEOUT_MS;
+    for (;;) {
+      const running = await this.#adopt(wantedPort);
+      if (running) return running;
+      const port = wantedPort ?? (await freePort());
+      neutralisePidFile(this.#cluster.pgdata);
+      const outcome = await this.#spawn(port);
+      if (outcome.kind === "ready") return outcome.postmaster;
+      const patient = performance.now() < giveUpAt;
+      if (outcome.kind === "port_taken" && wantedPort === undefined && patient) continue;
+      if (outcome.kind === "leftovers" && patient) {
+        await delay(50);
+        continue;
+      }
+      throw new TurnError(ErrorCode.UNAVAILABLE, {
+        message:
+          outcome.kind === "port_taken"
+            ? `Postgres cannot listen on 127.0.0.1:${port}: the port is taken`
+            : `Postgres did not start in ${this.#cluster.pgdata}: ${outcome.reason}`,
+        cause: new Error(outcome.reason),
+      });
+    }
+  }
+
+  async #spawn(port: number): Promise<SpawnOutcome> {
+    const log = openLog(this.#cluster.logFile);
+    const { pgdata, user } = this.#cluster;
+    const settings = Object.entries({ ...SETTINGS, port: String(port) }).flatMap(([name, value]) => [
+      "-c",
+      `${name}=${value}`,
+    ]);
+    const child = spawn(this.#binaries.postgres, ["-D", pgdata, ...settings], {
+      ...(user ? { uid: user.uid, gid: user.gid } : {}),
+      cwd: pgdata,
+      env: postgresEnv(),
+      detached: true, // a session of its own: no Ctrl-C of our terminal reaches it (E3)
+      stdio: ["ignore", "ignore", log.fd],
+    });
+    child.unref();
+    const failed = new Promise<Error>((resolve) => child.once("error", resolve));
+    try {
+      if (child.pid === undefined) return { kind: "failed", reason: (await failed).message };
+      const self = identifyProcess(child.pid) ?? { pid: child.pid, startedAt: "" };
+      const ready = await waitReady(pgdata, self);
+      return ready ? { kind: "ready", postmaster: ready } : explainExit(log.textSince());
+    } finally {
+      closeSync(log.fd);
+    }
+  }
+
+  #look(): void {
+    if (this.#stopping || this.#recovery || !this.#postmaster || isAlive(this.#postmaster)) return;
+    this.#logger.error({ pid: this.#postmaster.pid }, "Postgres died");
+    if (!this.#restart) {
+      clearInterval(this.#watch);
+      return;
+    }
+    this.#recovery = this.#revive(this.#postmaster.port).finally(() => (this.#recovery = undefined));
+  }
+
+  async #revive(port: number): Promise<void> {
+    const now = performance.now();
+    this.#restarts = [...this.#restarts.filter((at) => now - at < 60_000), now];
+    try {
+      if (this.#restarts.length > MAX_RESTARTS_PER_MINUTE) await delay(5_000);
+      this.#postmaster = await this.#obtain(port);
+      this.#logger.info({ pid: this.#postmaster.pid, port }, "Postgres runs again");
+    } catch (error) {
+      // The next look tries again.
+      this.#logger.error({ err: error }, "Postgres could not be started again");
+      await delay(500);
+    }
+  }
+}
+
+type SpawnOutcome =
+  | { readonly kind: "ready"; readonly postmaster: Postmaster }
+  | { readonly kind: "port_taken"; readonly reason: string }
+  /** Processes of a killed server still hold its shared memory. */
+  | { readonly kind: "leftovers"; readonly reason: string }
+  | { readonly kind: "failed"; readonly reason: string };
+
+function explainExit(log: string): SpawnOutcome {
+  const lastLine =
+    log
+      .trim()
+      .split("\n")
+      .findLast((line) => /FATAL|PANIC|error/.test(line)) ?? log.trim().slice(-500);
+  const reason =
+    diskReason(log) ?? (lastLine.replace(/^.*?(FATAL|PANIC):\s*/, "") || "it ended without a word");
+  if (/Address already in use|could not create any TCP\/IP sockets/.test(log))
+    return { kind: "port_taken", reason };
+  if (/pre-existing shared memory block|lock file .* already exists/.test(log))
+    return { kind: "leftovers", reason };
+  return { kind: "failed", reason };
+}
+
+interface PidFile {
+  readonly pid: number;
+  readonly port: number;
+  readonly status: string;
+  readonly text: string;
+}
+
+function readPidFile(pgdata: string): PidFile | undefined {
+  try {
+    const text = readFileSync(join(pgdata, "postmaster.pid"), "utf8");
+    const lines = text.split("\n");
+    return { pid: Number(lines[0]), port: Number(lines[3]), status: (lines[7] ?? "").trim(), text };
+  } catch {
+    return undefined; // no server, or it is just now writing it
+  }
+}
+
+/** The process that runs this cluster, if one does: alive, no zombie, and working in this very directory. */
+async function findPostmaster(pgdata: string): Promise<ProcessIdentity | undefined> {
+  const file = readPidFile(pgdata);
+  const running = file && identifyProcess(file.pid);
+  if (!running) return undefined;
+  const directory = workingDirectory(running.pid);
+  if (directory !== undefined) return directory === pgdata ? running : undefined;
+  return (await servesDirectory(file.port, pgdata)) ? running : undefined;
+}
+
+/** Where the system does not tell what a process works on, the server itself is asked. */
+async function servesDirectory(port: number, pgdata: string): Promise<boolean> {
+  const client = new pg.Client({
+    host: "127.0.0.1",
+    port,
+    user: "turnwire",
+    database: "postgres",
+    connectionTimeoutMillis: 2_000,
+  });
+  client.on("error", () => undefined); // reported by the query
+  try {
+    await client.connect();
+    const answer = await client.query<{ data_directory: string }>("show data_directory");
+    return answer.rows[0]?.data_directory === pgdata;
+  } catch {
+    return false;
+  } finally {
+    await client.end().catch(() => undefined);
+  }
+}
+
+/**
+ * Postgres itself clears the pid file of a dead server, after a look at the shared memory named in it (E2). A file whose
+ * pid now belongs to a stranger would stop it; with our own pid in the first line it takes the file for stale and looks.
+ */
+function neutralisePidFile(pgdata: string): void {
+  const file = readPidFile(pgdata);
+  if (!file || !identifyProcess(file.pid) || workingDirectory(file.pid) === pgdata) return;
+  writeFileSync(join(pgdata, "postmaster.pid"), file.text.replace(/^\d*/, String(process.pid)));
+}
+
+/** Waits until the server says that it accepts connections; undefined when the process ended instead. */
+async function waitReady(pgdata: string, process: ProcessIdentity): Promise<Postmaster | undefined> {
+  const giveUpAt = performance.now() + READY_TIMEOUT_MS;
+  while (isAlive(process)) {
+    const file = readPidFile(pgdata);
+    if (file?.pid === process.pid && file.status === "ready") return { ...process, port: file.port };
+    if (performance.now() > giveUpAt) {
+      await endProcess(process);
+      throw new TurnError(ErrorCode.UNAVAILABLE, {
+        message: `Postgres in ${pgdata} was not ready after ${READY_TIMEOUT_MS / 1000} s`,
+      });
+    }
+    await delay(POLL_MS);
+  }
+  return undefined;
+}
+
+async function endProcess(process: ProcessIdentity): Promise<void> {
+  for (const [signal, patienceMs] of [
+    ["SIGINT", FAST_STOP_MS],
+    ["SIGQUIT", IMMEDIATE_STOP_MS],
+    ["SIGKILL", IMMEDIATE_STOP_MS],
+  ] as const) {
+    if (!isAlive(process)) return;
+    sendSignal(process.pid, signal);
+    const giveUpAt = performance.now() + patienceMs;
+    while (isAlive(process) && performance.now() < giveUpAt) await delay(POLL_MS);
+  }
+}
+
+function sendSignal(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(pid, signal);
+  } catch {
+    // It ended in between.
+  }
+}
+
+/** Opens the log for appending; one that has grown too long is put aside first. */
+function openLog(file: string): { readonly fd: number; textSince(): string } {
+  try {
+    if (existsSync(file) && statSync(file).size > MAX_LOG_BYTES) renameSync(file, `${file}.old`);
+    const fd = openSync(file, "a+", 0o600);
+    const start = fstatSync(fd).size;
+    return {
+      fd,
+      textSince() {
+        const bytes = Buffer.alloc(Math.min(64 * 1024, Math.max(0, fstatSync(fd).size - start)));
+        readSync(fd, bytes, 0, bytes.length, start);
+        return bytes.toString("utf8");
+      },
+    };
+  } catch (error) {
+    throw explainFileError(file, error);
+  }
+}
+
+function freePort(): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const server = createServer();
+    server.once("error", reject);
+    server.listen(0, "127.0.0.1", () => {
+      const address = server.address();
+      server.close(() => resolve(typeof address === "object" && address ? address.port : 0));
+    });
+  });
+}
+
+function delay(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}
