@@ -7,11 +7,18 @@
  * expectation is stale is refused, whoever sends it; I6 `append` resolves "appended" only when the entry is durable, and
  * no reader sees an entry before that; I11 a read that cannot serve the entry after `afterSeq` fails with
  * CURSOR_EXPIRED, never skips.
+ *
+ * When `read` and `follow` fail: CURSOR_EXPIRED (the packets after the cursor are gone), CURSOR_AHEAD (the cursor is beyond
+ * the leader's head), LOG_TRUNCATED (the log ends before entries it had served), LOG_REPLACED (another log took its
+ * place; `logId` differs from now on), UNAVAILABLE (the store stayed away for long), or the reason of `signal`.
  */
 
 declare const positionBrand: unique symbol;
 /** Where an entry stands in the store (stream sequence, entry number). Opaque: only compared with ===, handed back as hint. */
 export type Position = number & { readonly [positionBrand]: true };
+
+/** The largest `batch` an append takes. */
+export const MAX_BATCH_BYTES = 256 * 1024;
 
 /** The expectation of a turn's first append: nothing there. A purged turn keeps a tombstone, so it never succeeds again. */
 export const NOTHING = 0 as Position;
@@ -39,6 +46,8 @@ export interface Entry {
 
 export interface LoggedEntry extends Entry {
   readonly position: Position;
+  /** True for the tombstone that `erase` leaves: no packets, nothing before it, nothing after it. */
+  readonly erased?: boolean;
 }
 
 export type AppendOutcome =
@@ -58,9 +67,12 @@ export interface ReadOptions {
 
 export interface ReplayLog {
   readonly kind: "nats" | "postgres" | "memory";
-  /** Random id made with the log store; differs after a restore or re-creation. */
+  /** Random id made with the log store; differs after a restore or re-creation, also when that happens while this runs. */
   readonly logId: string;
-  /** Appends one entry. At most one append per turn may be in flight. Resolves within a bounded time (unknown). */
+  /**
+   * Appends one entry. At most one append per turn may be in flight. Resolves within a bounded time (unknown). Throws
+   * SIZE_LIMIT for a batch above MAX_BATCH_BYTES, and the reason of `signal`, after which the outcome is unknown.
+   */
   append(turn: TurnLogKey, expected: Position, entry: Entry, signal: AbortSignal): Promise<AppendOutcome>;
   /** The turn's last entry, from the leader; undefined = no entry. */
   head(turn: TurnLogKey, signal: AbortSignal): Promise<LoggedEntry | undefined>;
@@ -71,7 +83,7 @@ export interface ReplayLog {
   read(turn: TurnLogKey, afterSeq: number, options: ReadOptions): AsyncIterable<LoggedEntry>;
   /** As `read`, then every later entry as it becomes durable, until the terminal entry, `signal`, or a typed error. */
   follow(turn: TurnLogKey, afterSeq: number, options: ReadOptions): AsyncIterable<LoggedEntry>;
-  /** Removes the entries of a closed turn; the tombstone stays. */
+  /** Removes the entries of a closed turn; a tombstone stays. Safe to repeat; does nothing for a turn without entries. */
   erase(turn: TurnLogKey, signal: AbortSignal): Promise<void>;
   /** How full the store is, 0..1; 0 where it has no bound. */
   fullness(signal: AbortSignal): Promise<number>;

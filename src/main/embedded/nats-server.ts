@@ -1,0 +1,354 @@
+/**
+ * Owns a private nats-server: its process, its configuration and its store under the data directory. It listens on
+ * loopback only and asks for a password that only this data directory knows.
+ *
+ * Invariants: one server per data directory - one that a killed predecessor left running is adopted, or ended before a new
+ * one starts, and only after its process id *and* start time were found to be the recorded ones. A server that dies while
+ * it is needed is started again on the same port.
+ */
+import { execFileSync, spawn, type ChildProcess } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import fs from "node:fs";
+import net from "node:net";
+import path from "node:path";
+import type { Logger } from "../../lib/log.js";
+import { systemClock } from "../../lib/clock.js";
+
+/** A nats-server program. */
+export interface NatsServerBinary {
+  readonly path: string;
+  /** For example "2.9.10". */
+  readonly version: string;
+}
+
+export interface FindNatsServerOptions {
+  readonly env?: Readonly<Record<string, string | undefined>>;
+  /** Folder with `<version>/nats-server` below it. Default `.cache/nats` in the working directory. */
+  readonly cacheDir?: string;
+}
+
+/** The nats-server to use: `NATS_SERVER`, else PATH, else the newest in the cache; undefined = none. */
+export function findNatsServer(options: FindNatsServerOptions = {}): NatsServerBinary | undefined {
+  const env = options.env ?? process.env;
+  if (env["NATS_SERVER"]) {
+    const chosen = describe(env["NATS_SERVER"]);
+    if (!chosen) throw new Error("NATS_SERVER does not name a nats-server program that runs");
+    return chosen;
+  }
+  for (const folder of (env["PATH"] ?? "").split(path.delimiter)) {
+    const found = folder && describe(path.join(folder, "nats-server"));
+    if (found) return found;
+  }
+  return cachedNatsServers(options.cacheDir).at(-1);
+}
+
+/** The servers in the cache folder, oldest first. */
+export function cachedNatsServers(cacheDir = path.join(process.cwd(), ".cache", "nats")): NatsServerBinary[] {
+  if (!fs.existsSync(cacheDir)) return [];
+  return fs
+    .readdirSync(cacheDir)
+    .map((version) => describe(path.join(cacheDir, version, "nats-server")))
+    .filter((server) => server !== undefined)
+    .sort((a, b) => compareVersions(a.version, b.version));
+}
+
+function describe(file: string): NatsServerBinary | undefined {
+  try {
+    fs.accessSync(file, fs.constants.X_OK);
+    const said = execFileSync(file, ["--version"], { encoding: "utf8", timeout: 5_000 });
+    const version = /v(\d+\.\d+\.\d+)/.exec(said)?.[1];
+    return version === undefined ? undefined : { path: file, version };
+  } catch {
+    return undefined; // not there, or not a program for this machine
+  }
+}
+
+function compareVersions(a: string, b: string): number {
+  const left = a.split(".").map(Number);
+  const right = b.split(".").map(Number);
+  const at = left.findIndex((part, index) => part !== right[index]);
+  return at < 0 ? 0 : left[at]! - (right[at] ?? 0);
+}
+
+export interface StartNatsServerOptions {
+  readonly binary: NatsServerBinary;
+  /** Everything the server keeps is below it: `nats.conf`, `nats.json`, `jetstream/`. */
+  readonly dataDir: string;
+  /** Default: the port it had before if that is free, else any. */
+  readonly port?: number;
+  /** fsync each write (servers from 2.10 on; an older one ignores this). Default true. */
+  readonly syncAlways?: boolean;
+  readonly logger: Logger;
+}
+
+export interface RunningNatsServer {
+  /** With the user and the password in it: a secret. */
+  readonly url: string;
+  readonly port: number;
+  /** Of the process that runs now; changes when the server had to be started again. */
+  readonly pid: number;
+  readonly version: string;
+  /** True when a predecessor's live server was taken over. */
+  readonly adopted: boolean;
+  /** Ends the server (gently, then firmly) and waits until it is gone. */
+  stop(): Promise<void>;
+}
+
+/** What is remembered of the server process, so that the next run knows it again. */
+interface ServerRecord {
+  readonly pid: number;
+  readonly startTime: string;
+  readonly port: number;
+  readonly version: string;
+}
+
+const READY_WITHIN_MS = 10_000;
+const STOP_WITHIN_MS = 5_000;
+const RESTART_FIRST_MS = 20;
+const RESTART_MOST_MS = 2_000;
+
+/** Starts a server, or adopts the live one of a killed predecessor. Resolves when it takes connections. */
+export async function startNatsServer(options: StartNatsServerOptions): Promise<RunningNatsServer> {
+  fs.mkdirSync(options.dataDir, { recursive: true, mode: 0o700 });
+  const server = new NatsServerProcess(options);
+  await server.start();
+  return server;
+}
+
+class NatsServerProcess implements RunningNatsServer {
+  readonly #options: StartNatsServerOptions;
+  readonly #recordFile: string;
+  readonly #password: string;
+  #record: ServerRecord | undefined;
+  #stopping = false;
+  #watcher: NodeJS.Timeout | undefined;
+  adopted = false;
+
+  constructor(options: StartNatsServerOptions) {
+    this.#options = options;
+    this.#recordFile = path.join(options.dataDir, "nats.json");
+    this.#password = readOrMakeSecret(path.join(options.dataDir, "nats.secret"));
+  }
+
+  get #current(): ServerRecord {
+    if (!this.#record) throw new Error("the nats-server is not running");
+    return this.#record;
+  }
+  get port(): number {
+    return this.#current.port;
+  }
+  get pid(): number {
+    return this.#current.pid;
+  }
+  get version(): string {
+    return this.#current.version;
+  }
+  get url(): string {
+    return `nats://turnwire:${this.#password}@127.0.0.1:${this.port}`;
+  }
+
+  async start(): Promise<void> {
+    const left = readRecord(this.#recordFile);
+    if (left && isAlive(left)) {
+      const wanted = this.#options.port ?? left.port;
+      if (left.version === this.#options.binary.version && left.port === wanted && (await answers(left.port))) {
+        this.#adopt(left);
+        return;
+      }
+      await endProcess(left);
+    }
+    const lastPort = left && (await isFree(left.port)) ? left.port : undefined;
+    await this.#launch(this.#options.port ?? lastPort ?? (await freePort()));
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping = true;
+    clearInterval(this.#watcher);
+    if (this.#record) await endProcess(this.#record);
+    fs.rmSync(this.#recordFile, { force: true });
+  }
+
+  #adopt(record: ServerRecord): void {
+    this.adopted = true;
+    this.#record = record;
+    this.#options.logger.info({ pid: record.pid, port: record.port }, "adopted the running nats-server");
+    // It is nobody's child here: look whether it lives, as `exit` will not tell.
+    this.#watcher = setInterval(() => {
+      if (isAlive(record)) return;
+      clearInterval(this.#watcher);
+      this.#onExit(record);
+    }, 100);
+    this.#watcher.unref();
+  }
+
+  async #launch(port: number): Promise<void> {
+    const { binary, dataDir, logger } = this.#options;
+    const config = path.join(dataDir, "nats.conf");
+    fs.writeFileSync(config, this.#config(port), { mode: 0o600 });
+    const child = spawn(binary.path, ["-c", config], { stdio: ["ignore", "ignore", "pipe"] });
+    const output = keepTail(child);
+    const exited = new Promise<string>((resolve) => {
+      child.once("error", (error) => resolve(error.message));
+      child.once("exit", (code, signal) => resolve(`ended (${signal ?? code}): ${output()}`));
+    });
+    const { pid } = child;
+    if (pid === undefined) throw new Error(`nats-server did not start: ${await exited}`);
+    const record = { pid, startTime: startTimeOf(pid) ?? "", port, version: binary.version };
+    writeAtomically(this.#recordFile, JSON.stringify(record));
+    this.#record = record;
+    child.unref();
+    (child.stderr as unknown as net.Socket | null)?.unref();
+    const why = await Promise.race([exited, ready(port, child)]);
+    if (why !== undefined) {
+      await endProcess(record);
+      throw new Error(`nats-server did not start: ${why}`);
+    }
+    logger.info({ pid, port, version: binary.version }, "nats-server is ready");
+    void exited.then(() => this.#onExit(record));
+  }
+
+  #onExit(record: ServerRecord): void {
+    if (this.#stopping || this.#record !== record) return;
+    this.#options.logger.error({ pid: record.pid }, "nats-server ended unexpectedly; starting it again");
+    void this.#restart(record.port);
+  }
+
+  async #restart(port: number): Promise<void> {
+    for (let pause = RESTART_FIRST_MS; !this.#stopping; pause = Math.min(pause * 2, RESTART_MOST_MS)) {
+      try {
+        await this.#launch(port);
+        if (this.#stopping && this.#record) await endProcess(this.#record);
+        return;
+      } catch (error) {
+        this.#options.logger.error({ err: error }, "nats-server could not be started again");
+        await systemClock.sleep(pause);
+      }
+    }
+  }
+
+  #config(port: number): string {
+    const { binary, dataDir } = this.#options;
+    const sync = (this.#options.syncAlways ?? true) && compareVersions(binary.version, "2.10.0") >= 0;
+    return [
+      "# Written by Turnwire at each start.",
+      "host: 127.0.0.1",
+      `port: ${port}`,
+      "server_name: turnwire",
+      "max_payload: 1MB",
+      `authorization { user: turnwire, password: "${this.#password}" }`,
+      "jetstream {",
+      `  store_dir: ${JSON.stringify(path.join(dataDir, "jetstream"))}`,
+      ...(sync ? ["  sync_interval: always"] : []),
+      "}",
+      "",
+    ].join("\n");
+  }
+}
+
+function readOrMakeSecret(file: string): string {
+  try {
+    fs.writeFileSync(file, randomBytes(24).toString("hex"), { mode: 0o600, flag: "wx" });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
+  }
+  return fs.readFileSync(file, "utf8");
+}
+
+function readRecord(file: string): ServerRecord | undefined {
+  try {
+    const record = JSON.parse(fs.readFileSync(file, "utf8")) as ServerRecord;
+    return Number.isInteger(record.pid) && record.pid > 1 && record.startTime ? record : undefined;
+  } catch {
+    return undefined; // none, or cut short by a crash: the start time could not be checked anyway
+  }
+}
+
+function writeAtomically(file: string, text: string): void {
+  fs.writeFileSync(`${file}.new`, text, { mode: 0o600 });
+  fs.renameSync(`${file}.new`, file);
+}
+
+/** When the process began, in the system's own words; undefined = there is none, or it is a zombie. */
+function startTimeOf(pid: number): string | undefined {
+  try {
+    if (process.platform === "linux") {
+      const stat = fs.readFileSync(`/proc/${pid}/stat`, "utf8");
+      const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+      return fields[0] === "Z" || fields[0] === "X" ? undefined : fields[19];
+    }
+    const said = execFileSync("ps", ["-o", "stat=,lstart=", "-p", String(pid)], { encoding: "utf8" }).trim();
+    return said === "" || said.startsWith("Z") ? undefined : said.replace(/^\S+\s+/, "");
+  } catch {
+    return undefined;
+  }
+}
+
+function isAlive(record: ServerRecord): boolean {
+  return startTimeOf(record.pid) === record.startTime;
+}
+
+async function endProcess(record: ServerRecord): Promise<void> {
+  for (const signal of ["SIGTERM", "SIGKILL"] as const) {
+    if (!isAlive(record)) return;
+    try {
+      process.kill(record.pid, signal);
+    } catch {
+      return; // it went in between
+    }
+    const deadline = performance.now() + STOP_WITHIN_MS;
+    while (isAlive(record) && performance.now() < deadline) await systemClock.sleep(20);
+  }
+  if (isAlive(record)) throw new Error(`nats-server ${record.pid} does not end`);
+}
+
+/** Resolves undefined when the server takes connections, or says why not. */
+async function ready(port: number, child: ChildProcess): Promise<string | undefined> {
+  const deadline = performance.now() + READY_WITHIN_MS;
+  while (performance.now() < deadline) {
+    if (child.exitCode !== null || child.signalCode !== null) return "it ended";
+    if (await answers(port)) return undefined;
+    await systemClock.sleep(10);
+  }
+  return `it did not answer within ${READY_WITHIN_MS} ms`;
+}
+
+/** Whether a NATS server greets on the port within a second. */
+function answers(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = net.connect({ host: "127.0.0.1", port });
+    const done = (yes: boolean): void => {
+      socket.destroy();
+      resolve(yes);
+    };
+    socket.setTimeout(1_000, () => done(false));
+    socket.once("data", (greeting) => done(greeting.subarray(0, 5).toString() === "INFO "));
+    socket.once("error", () => done(false));
+    socket.once("end", () => done(false));
+  });
+}
+
+function freePort(): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const probe = net.createServer();
+    probe.once("error", reject);
+    probe.listen(0, "127.0.0.1", () => {
+      const { port } = probe.address() as net.AddressInfo;
+      probe.close(() => resolve(port));
+    });
+  });
+}
+
+function isFree(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const probe = net.createServer();
+    probe.once("error", () => resolve(false));
+    probe.listen(port, "127.0.0.1", () => probe.close(() => resolve(true)));
+  });
+}
+
+/** The last lines a child wrote to its error output. */
+function keepTail(child: ChildProcess): () => string {
+  let tail = "";
+  child.stderr?.setEncoding("utf8").on("data", (text: string) => (tail = (tail + text).slice(-2_000)));
+  return () => tail.trim().split("\n").slice(-3).join(" | ");
+}
