@@ -27,11 +27,15 @@ export interface CallContext {
  * One message of a server stream: a message object, or bytes that already are the message's binary encoding (the log's
  * entries are sent as they are). Transports send bytes untouched in binary codecs and decode them for JSON only.
  */
-export type StreamFrame<O> = { readonly kind: "message"; readonly message: O } | { readonly kind: "bytes"; readonly bytes: Uint8Array };
+export type StreamFrame<O> =
+  { readonly kind: "message"; readonly message: O } | { readonly kind: "bytes"; readonly bytes: Uint8Array };
 
 export type UnaryImpl<I, O> = (request: I, context: CallContext) => Promise<O>;
 export type ServerStreamImpl<I, O> = (request: I, context: CallContext) => AsyncIterable<StreamFrame<O>>;
-export type BidiImpl<I, O> = (requests: AsyncIterable<I>, context: CallContext) => AsyncIterable<StreamFrame<O>>;
+export type BidiImpl<I, O> = (
+  requests: AsyncIterable<I>,
+  context: CallContext,
+) => AsyncIterable<StreamFrame<O>>;
 
 type MethodImpl<M extends DescMethod> = M["methodKind"] extends "unary"
   ? UnaryImpl<MessageShape<M["input"]>, MessageShape<M["output"]>>
@@ -40,12 +44,17 @@ type MethodImpl<M extends DescMethod> = M["methodKind"] extends "unary"
     : BidiImpl<MessageShape<M["input"]>, MessageShape<M["output"]>>;
 
 /** Implementations by method; a method left out answers UNIMPLEMENTED, naming itself. */
-export type ServiceImpl<S extends DescService> = { readonly [K in keyof S["method"]]?: MethodImpl<S["method"][K]> };
+export type ServiceImpl<S extends DescService> = {
+  readonly [K in keyof S["method"]]?: MethodImpl<S["method"][K]>;
+};
 
 /** A descriptor with its implementation, the types erased for the transports. */
 export interface ServiceBinding {
   readonly service: DescService;
-  readonly methods: ReadonlyMap<string, UnaryImpl<Message, Message> | ServerStreamImpl<Message, Message> | BidiImpl<Message, Message>>;
+  readonly methods: ReadonlyMap<
+    string,
+    UnaryImpl<Message, Message> | ServerStreamImpl<Message, Message> | BidiImpl<Message, Message>
+  >;
 }
 
 /** Binds an implementation to its descriptor. Method keys are the descriptor's local (camelCase) names. */
@@ -61,3 +70,11 @@ export function bindService<S extends DescService>(service: S, impl: ServiceImpl
 export function messageFrame<O>(message: O): StreamFrame<O> {
   return { kind: "message", message };
 }
+
+/** Request headers as every transport can offer them; names are lower-case, a repeated header gives its first value. */
+export interface RequestHeaders {
+  get(name: string): string | undefined;
+}
+
+/** Who calls, from the request's headers. Throws TurnError UNAUTHENTICATED. */
+export type Authenticate = (headers: RequestHeaders) => Principal | Promise<Principal>;
