@@ -1,0 +1,231 @@
+/**
+ * From a send to an accepted turn: what it asks for is resolved (models, tools, options, position) before anything is
+ * stored, then one transaction stores all of it (store.acceptTurn). What the turn needs to run is a TurnPlan.
+ */
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { timestampFromDate } from "@bufbuild/protobuf/wkt";
+import { SessionBusySchema } from "../../gen/turnwire/chat/v1/errors_pb.js";
+import { SessionSettingsSchema, ToolCallingMode, type ModelSelection, type SessionSettings, type TurnOptions } from "../../gen/turnwire/chat/v1/types_pb.js";
+import { ErrorCode, UserInputSchema, type UserInput } from "../../gen/turnwire/packet/v1/common_pb.js";
+import { TurnStartedSchema, type TurnStarted } from "../../gen/turnwire/packet/v1/control_pb.js";
+import type { Model } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import type { Tool } from "../../gen/turnwire/tool/v1/tool_service_pb.js";
+import { TurnError } from "../lib/errors.js";
+import type { Principal } from "../lib/rpc/service-binding.js";
+import type { SessionRow, TurnRow } from "../store/store.js";
+import type { ChatDeps } from "./ports.js";
+import { hashSendRequest, type SendRequest } from "./send-request.js";
+import { splitText } from "../turn/packets.js";
+import { refuseUnbuiltSend } from "./unbuilt.js";
+
+/** Text that a packet carries inline at most, bytes; the rest is in a file. */
+export const INLINE_TEXT_BYTES = 64 * 1024;
+/** Logs are spread over this many subject partitions. */
+const PARTITIONS = 16;
+const TITLE_CHARS = 80;
+
+/** What one lane asks its model with. */
+export interface LanePlan {
+  readonly modelIndex: number;
+  readonly model: Model;
+  readonly selection: ModelSelection | undefined;
+  readonly messageId: string;
+}
+
+/** What a turn needs to run, resolved once. */
+export interface TurnPlan {
+  readonly started: TurnStarted;
+  /** The whole input, however long. */
+  readonly input: UserInput;
+  readonly parentMessageId: string | undefined;
+  readonly lanes: readonly LanePlan[];
+  readonly tools: readonly Tool[];
+  readonly forcedToolId: string | undefined;
+  readonly systemPrompt: string;
+  readonly additionalContext: string;
+  readonly maxCycles: number;
+  readonly deadlineMs: number;
+}
+
+export type Accepted =
+  | { readonly kind: "accepted"; readonly turn: TurnRow; readonly plan: TurnPlan; readonly stopRequested: boolean }
+  | { readonly kind: "replayed"; readonly turn: TurnRow };
+
+/** Validates, resolves and stores a send. Throws TurnErrors; nothing is stored then. */
+export async function acceptTurn(deps: ChatDeps, principal: Principal, request: SendRequest, signal: AbortSignal): Promise<Accepted> {
+  refuseUnbuiltSend(request);
+  requireText(request);
+  const session = request.sessionId === "" ? undefined : await deps.store.getSession(principal, request.sessionId);
+  if (request.sessionId !== "" && !session) throw sessionNotFound(request.sessionId);
+  if (session && request.newSession) {
+    throw new TurnError(ErrorCode.INVALID_ARGUMENT, { message: "new_session is only for a send without session_id", details: { field: "new_session" } });
+  }
+  const plan = await resolvePlan(deps, principal, request, session, signal);
+  await refuseWhenFull(deps, signal);
+  const outcome = await deps.store.acceptTurn({
+    principal,
+    requestId: plan.started.requestId,
+    requestHash: hashSendRequest(request),
+    sessionId: request.sessionId,
+    newSession: {
+      sessionId: plan.started.sessionId,
+      settings: request.newSession ? toBinary(SessionSettingsSchema, request.newSession) : new Uint8Array(),
+      title: titleFrom(request.text),
+    },
+    parentMessageId: plan.parentMessageId,
+    turnId: plan.started.turnId,
+    userMessageId: plan.started.userMessageId,
+    userInput: toBinary(UserInputSchema, plan.input),
+    lanes: plan.lanes.map((lane) => ({ modelIndex: lane.modelIndex, modelId: lane.model.modelId, messageId: lane.messageId })),
+    partition: partitionOf(plan.started.turnId),
+    logId: deps.log.logId,
+    owner: deps.incarnation,
+    plan: toBinary(TurnStartedSchema, plan.started),
+  });
+  switch (outcome.kind) {
+    case "accepted":
+      return { kind: "accepted", turn: outcome.turn, plan: { ...plan, parentMessageId: plan.parentMessageId ?? session?.currentMessageId }, stopRequested: outcome.stopRequested };
+    case "replayed":
+      return outcome;
+    case "conflict":
+      throw new TurnError(ErrorCode.REQUEST_CONFLICT, { details: { field: "request_id" } });
+    case "busy":
+      throw new TurnError(ErrorCode.SESSION_BUSY, {
+        message: `the session already runs turn ${outcome.turnId}: wait for it, or stop it`,
+        details: { turn_id: outcome.turnId },
+        typed: [{ desc: SessionBusySchema, value: { turnId: outcome.turnId } }],
+      });
+    case "session_not_found":
+      throw sessionNotFound(request.sessionId);
+    case "parent_not_found":
+      throw new TurnError(ErrorCode.NOT_FOUND, {
+        message: "parent_message_id names no answer of this session",
+        details: { field: "parent_message_id" },
+      });
+  }
+}
+
+async function resolvePlan(deps: ChatDeps, principal: Principal, request: SendRequest, session: SessionRow | undefined, signal: AbortSignal): Promise<TurnPlan> {
+  const settings = session ? fromBinary(SessionSettingsSchema, session.settings) : request.newSession;
+  const options = mergeOptions(settings?.defaults, request.options);
+  const lanes = await resolveLanes(deps, principal, request, settings, signal);
+  const { tools, forcedToolId } = await resolveTools(deps, principal, options, signal);
+  const deadlineMs = Math.min(options.deadlineMs ?? deps.limits.turnDeadlineMs, deps.limits.turnDeadlineMs);
+  const input = create(UserInputSchema, { text: request.text, attachments: request.attachments });
+  const started = create(TurnStartedSchema, {
+    turnId: deps.newId(),
+    sessionId: request.sessionId === "" ? deps.newId() : request.sessionId,
+    sessionCreated: request.sessionId === "",
+    userMessageId: deps.newId(),
+    requestId: request.requestId === "" ? deps.newId() : request.requestId,
+    startedAt: timestampFromDate(deps.clock.now()),
+    lanes: lanes.map((lane) => ({
+      modelIndex: lane.modelIndex,
+      modelId: lane.model.modelId,
+      assistantMessageId: lane.messageId,
+      displayName: lane.model.displayName,
+    })),
+    input: inlineInput(input, deps.newId),
+  });
+  return {
+    started,
+    input,
+    parentMessageId: request.position.case === "parentMessageId" ? request.position.value : undefined,
+    lanes,
+    tools,
+    forcedToolId,
+    systemPrompt: settings?.systemPrompt ?? "",
+    additionalContext: options.additionalContext ?? "",
+    maxCycles: options.maxCycles || deps.limits.maxCycles,
+    deadlineMs,
+  };
+}
+
+/** The request's options over the session's defaults, field by field. */
+function mergeOptions(defaults: TurnOptions | undefined, own: TurnOptions | undefined): Partial<TurnOptions> {
+  const merged: Record<string, unknown> = { ...defaults };
+  for (const [field, value] of Object.entries(own ?? {})) if (value !== undefined) merged[field] = value;
+  return merged;
+}
+
+async function resolveLanes(deps: ChatDeps, principal: Principal, request: SendRequest, settings: SessionSettings | undefined, signal: AbortSignal): Promise<LanePlan[]> {
+  const models = await deps.models.listModels(principal, signal);
+  const wanted: (ModelSelection | string)[] = request.models.length > 0 ? request.models : (settings?.modelIds ?? []);
+  if (wanted.length > deps.limits.maxLanes) {
+    throw new TurnError(ErrorCode.INVALID_ARGUMENT, { message: `at most ${deps.limits.maxLanes} models may answer one turn`, details: { field: "models" } });
+  }
+  const selections: (ModelSelection | string)[] = wanted.length > 0 ? wanted : [""];
+  return selections.map((wantedModel, modelIndex) => {
+    const selection = typeof wantedModel === "string" ? undefined : wantedModel;
+    const modelId = typeof wantedModel === "string" ? wantedModel : wantedModel.modelId;
+    return { modelIndex, model: findModel(models, modelId, `models[${modelIndex}].model_id`), selection, messageId: deps.newId() };
+  });
+}
+
+/** "" = the default model. Names and aliases are matched exactly. */
+function findModel(models: readonly Model[], modelId: string, field: string): Model {
+  const found =
+    modelId === ""
+      ? (models.find((model) => model.isDefault) ?? models[0])
+      : models.find((model) => model.modelId === modelId || model.aliases.includes(modelId));
+  if (!found) {
+    throw new TurnError(ErrorCode.MODEL_NOT_FOUND, {
+      message: `no model is called "${modelId.slice(0, 128)}": ListModels names those that are there`,
+      details: { field },
+    });
+  }
+  return found;
+}
+
+async function resolveTools(deps: ChatDeps, principal: Principal, options: Partial<TurnOptions>, signal: AbortSignal): Promise<{ tools: readonly Tool[]; forcedToolId: string | undefined }> {
+  const forcedToolId = options.forcedToolId || undefined;
+  if (options.toolCalling === ToolCallingMode.OFF) {
+    if (forcedToolId) throw new TurnError(ErrorCode.INVALID_ARGUMENT, { message: "a tool is forced and tool calling is off", details: { field: "options.forced_tool_id" } });
+    return { tools: [], forcedToolId: undefined };
+  }
+  const known = await deps.tools.listTools(principal, signal);
+  const allowed = options.allowedTools?.toolIds;
+  for (const toolId of [...(allowed ?? []), ...(forcedToolId ? [forcedToolId] : [])]) {
+    if (known.some((tool) => tool.toolId === toolId)) continue;
+    throw new TurnError(ErrorCode.TOOL_NOT_FOUND, { message: `no tool is called "${toolId.slice(0, 128)}": ListTools names those that are there` });
+  }
+  const tools = allowed ? known.filter((tool) => allowed.includes(tool.toolId)) : known;
+  if (forcedToolId && !tools.some((tool) => tool.toolId === forcedToolId)) {
+    throw new TurnError(ErrorCode.INVALID_ARGUMENT, { message: "the forced tool is not among the allowed ones", details: { field: "options.forced_tool_id" } });
+  }
+  return { tools, forcedToolId };
+}
+
+async function refuseWhenFull(deps: ChatDeps, signal: AbortSignal): Promise<void> {
+  if ((await deps.log.fullness(signal)) < deps.limits.refuseTurnsAtFullness) return;
+  throw new TurnError(ErrorCode.OVERLOADED, { message: "the log is nearly full: no new turns until older ones expire", retryAfterMs: 60_000 });
+}
+
+function requireText(request: SendRequest): void {
+  if (request.text.trim() !== "" || request.attachments.length > 0) return;
+  throw new TurnError(ErrorCode.INVALID_ARGUMENT, { message: "text is empty: write something or attach a file", details: { field: "text" } });
+}
+
+function sessionNotFound(sessionId: string): TurnError {
+  return new TurnError(ErrorCode.NOT_FOUND, { message: `no session ${sessionId.slice(0, 128)}`, details: { field: "session_id" } });
+}
+
+/** What TurnStarted shows of the input: whole, or its first 64 KiB and the id of the file that holds it all. */
+function inlineInput(input: UserInput, newId: () => string): UserInput {
+  if (Buffer.byteLength(input.text) <= INLINE_TEXT_BYTES) return input;
+  const [head] = splitText(input.text, INLINE_TEXT_BYTES);
+  return create(UserInputSchema, { ...input, text: head ?? "", truncated: true, textFileId: newId() });
+}
+
+/** The first line of the first message, cut at a word. */
+function titleFrom(text: string): string {
+  const line = text.trim().split("\n", 1)[0]!.replace(/\s+/g, " ");
+  const points = Array.from(line);
+  if (points.length <= TITLE_CHARS) return line;
+  const cut = points.slice(0, TITLE_CHARS).join("");
+  return `${cut.slice(0, Math.max(cut.lastIndexOf(" "), TITLE_CHARS / 2))}…`;
+}
+
+function partitionOf(turnId: string): number {
+  return Number.parseInt(turnId.slice(-4), 16) % PARTITIONS;
+}

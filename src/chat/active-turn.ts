@@ -1,0 +1,140 @@
+/**
+ * One turn that runs in this process, from its claim to its terminal packet. It owns the turn's AbortController (the one
+ * place where stop, deadline, size limit, lost ownership and shutdown meet, with a typed reason) and its TurnWriter; the
+ * loops (run-turn.ts, run-cycles.ts, stream-step.ts) only see the TurnContext.
+ *
+ * I2 the terminal is written once, here, after the commit. I4 `stop` resolves when no content can be appended any more.
+ * I5 a fenced turn stops writing and leaves no trace. I9 whatever is thrown inside a turn becomes its typed end.
+ */
+import type { TurnState } from "../../gen/turnwire/chat/v1/turn_state_pb.js";
+import { StopReason, type TurnError as TurnErrorPayload } from "../../gen/turnwire/packet/v1/common_pb.js";
+import { whileUnavailable } from "../lib/retry.js";
+import { deferred } from "../lib/signals.js";
+import type { Checkpoint, TurnRow } from "../store/store.js";
+import { closeOpen } from "../turn/close-open.js";
+import type { ChatDeps } from "./ports.js";
+import { saveTextFile } from "./text-file.js";
+import { FencedError, type TurnWriter } from "./turn-writer.js";
+
+/** Why a running turn is ended from outside its loops. */
+export class TurnEnded extends Error {
+  override readonly name = "TurnEnded";
+  constructor(readonly stopReason: StopReason) {
+    super(`the turn was ended: ${StopReason[stopReason]}`);
+  }
+}
+
+/** What the loops see of their turn. */
+export interface TurnContext {
+  readonly deps: ChatDeps;
+  readonly row: TurnRow;
+  readonly epoch: number;
+  /** Stores a private recovery row under the epoch; throws FencedError when another owner has the turn. */
+  checkpoint(checkpoint: Checkpoint): Promise<boolean>;
+  /** Stores a text that is too long for a packet; the file's id. */
+  saveTextFile(name: string, text: string): Promise<string>;
+  /** The first citation number of a fresh range. */
+  reserveCitations(count: number): number;
+  fenced(): FencedError;
+}
+
+export class ActiveTurn implements TurnContext {
+  readonly deps: ChatDeps;
+  readonly row: TurnRow;
+  readonly writer: TurnWriter;
+  readonly life: AbortSignal;
+  readonly #controller = new AbortController();
+  readonly #laneControllers = new Map<number, AbortController>();
+  readonly #ended = deferred();
+  #nextCitation = 1;
+
+  /** @param life aborts when the process gives up: then nothing of the turn is retried any more. */
+  constructor(deps: ChatDeps, row: TurnRow, writer: TurnWriter, life: AbortSignal) {
+    this.deps = deps;
+    this.row = row;
+    this.writer = writer;
+    this.life = life;
+    for (const lane of row.lanes) this.#laneControllers.set(lane.modelIndex, new AbortController());
+  }
+
+  get epoch(): number {
+    return this.writer.epoch;
+  }
+
+  get state(): TurnState {
+    return this.writer.state;
+  }
+
+  /** Aborts with a TurnEnded (or FencedError) when the whole turn ends from outside. */
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  /** Aborts when the lane or the whole turn ends. */
+  laneSignal(modelIndex: number): AbortSignal {
+    return this.#laneControllers.get(modelIndex)!.signal;
+  }
+
+  /** Resolves when the turn has its terminal (or was lost to another owner). */
+  get ended(): Promise<void> {
+    return this.#ended.promise;
+  }
+
+  markEnded(): void {
+    this.#ended.resolve();
+  }
+
+  /**
+   * Ends the turn, or one of its lanes: drops what is queued, cancels the model call and the tools, and resolves with the
+   * seq after which no content follows. The closing packets and the terminal come after it.
+   */
+  async stop(reason: StopReason, modelIndex?: number): Promise<number> {
+    const sealed = this.writer.seal(modelIndex);
+    if (modelIndex === undefined) this.abort(new TurnEnded(reason));
+    else await this.#stopLane(modelIndex, reason, sealed);
+    return sealed;
+  }
+
+  abort(reason: TurnEnded | FencedError): void {
+    if (this.#controller.signal.aborted) return;
+    this.#controller.abort(reason);
+    for (const lane of this.#laneControllers.values()) lane.abort(reason);
+  }
+
+  async #stopLane(modelIndex: number, stopReason: StopReason, sealed: Promise<number>): Promise<void> {
+    const lane = this.#laneControllers.get(modelIndex);
+    if (!lane || lane.signal.aborted) return;
+    lane.abort(new TurnEnded(stopReason));
+    await sealed;
+    this.writer.close(closeOpen(this.state, { kind: "stopped", stopReason, modelIndex }));
+  }
+
+  /** A lane failed in a way its own loop does not handle: what it left open is closed with the error. */
+  async failLane(modelIndex: number, error: TurnErrorPayload): Promise<void> {
+    await this.writer.seal(modelIndex);
+    this.writer.close(closeOpen(this.state, { kind: "error", error, modelIndex }));
+  }
+
+  async checkpoint(checkpoint: Checkpoint): Promise<boolean> {
+    const save = (): Promise<boolean> => this.deps.store.saveCheckpoint(this.row.turnId, this.epoch, checkpoint);
+    if (!(await whileUnavailable(save, this.deps.clock, this.signal))) throw this.fenced();
+    return true;
+  }
+
+  saveTextFile(name: string, text: string): Promise<string> {
+    return whileUnavailable(() => saveTextFile(this.deps, this.row, this.epoch, this.deps.newId(), name, text), this.deps.clock, this.signal);
+  }
+
+  reserveCitations(count: number): number {
+    const first = this.#nextCitation;
+    this.#nextCitation += count;
+    return first;
+  }
+
+  fenced(): FencedError {
+    const error = new FencedError("another process owns the turn");
+    this.writer.abandon();
+    this.abort(error);
+    return error;
+  }
+}

@@ -1,0 +1,141 @@
+/**
+ * The turns that run in this process: starts them, finds them, ends them on deadline, size, full log and shutdown. It
+ * owns no turn's content. A client's disconnect is not among the things it knows of.
+ */
+import { timestampMs } from "@bufbuild/protobuf/wkt";
+import type { ModelMessage } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import { ErrorCode, StopReason } from "../../gen/turnwire/packet/v1/common_pb.js";
+import { TurnError } from "../lib/errors.js";
+import { whileUnavailable } from "../lib/retry.js";
+import { claimTurn } from "../replay/claim.js";
+import type { TurnRow } from "../store/store.js";
+import type { TurnPlan } from "./accept-turn.js";
+import { ActiveTurn } from "./active-turn.js";
+import type { ChatDeps } from "./ports.js";
+import { runTurn } from "./run-turn.js";
+import { saveTextFile } from "./text-file.js";
+import { FencedError, TurnWriter } from "./turn-writer.js";
+
+/** Running turns end with size_limit from this fullness of the log; what is left is for claims and terminals. */
+const END_TURNS_AT_FULLNESS = 0.9;
+
+export class ActiveTurns {
+  readonly #deps: ChatDeps;
+  readonly #life = new AbortController();
+  /** From the accept on; resolved when the claim is in the log. */
+  readonly #turns = new Map<string, Promise<ActiveTurn>>();
+  readonly #running = new Map<string, ActiveTurn>();
+  #draining = false;
+
+  constructor(deps: ChatDeps) {
+    this.#deps = deps;
+  }
+
+  /** Aborts when the process gives up on its turns. */
+  get life(): AbortSignal {
+    return this.#life.signal;
+  }
+
+  get size(): number {
+    return this.#turns.size;
+  }
+
+  /** A turn that runs here and has its claim. */
+  get(turnId: string): ActiveTurn | undefined {
+    return this.#running.get(turnId);
+  }
+
+  /** A turn that runs here, once it has its claim. */
+  find(turnId: string): Promise<ActiveTurn> | undefined {
+    return this.#turns.get(turnId);
+  }
+
+  /** Throws OVERLOADED or UNAVAILABLE when no further turn may start here. Before the accept. */
+  admit(): void {
+    if (this.#draining) throw new TurnError(ErrorCode.UNAVAILABLE, { message: "the server is shutting down, try again", retryAfterMs: 1_000 });
+    if (this.#turns.size >= this.#deps.limits.maxRunningTurns) throw new TurnError(ErrorCode.OVERLOADED, { retryAfterMs: 1_000 });
+  }
+
+  /** Starts an accepted turn. It runs on by itself from here, whoever reads it or does not. */
+  start(row: TurnRow, plan: TurnPlan, assemble: () => Promise<readonly ModelMessage[]>, stopRequested: boolean): void {
+    const claimed = this.#claim(row, plan);
+    this.#turns.set(row.turnId, claimed);
+    void this.#run(row, plan, claimed, assemble, stopRequested);
+  }
+
+  async #run(row: TurnRow, plan: TurnPlan, claimed: Promise<ActiveTurn>, assemble: () => Promise<readonly ModelMessage[]>, stopRequested: boolean): Promise<void> {
+    const { logger } = this.#deps;
+    try {
+      const turn = await claimed;
+      this.#running.set(row.turnId, turn);
+      const deadline = this.#armDeadline(turn, plan.deadlineMs);
+      try {
+        if (stopRequested) void turn.stop(StopReason.USER_CANCELLED);
+        await runTurn(turn, plan, assemble);
+      } finally {
+        deadline.abort();
+        turn.markEnded();
+      }
+    } catch (error) {
+      // Fenced: another process ends it. Anything else: the log gave a typed refusal that recovery will meet again.
+      if (error instanceof FencedError) logger.warn({ turnId: row.turnId }, "the turn belongs to another process now");
+      else logger.error({ err: error, turnId: row.turnId }, "the turn could not be ended here");
+      claimed.then((turn) => turn.markEnded()).catch(() => undefined);
+    } finally {
+      this.#turns.delete(row.turnId);
+      this.#running.delete(row.turnId);
+    }
+  }
+
+  async #claim(row: TurnRow, plan: TurnPlan): Promise<ActiveTurn> {
+    const { log, store, clock, limits, incarnation } = this.#deps;
+    const key = { turnId: row.turnId, partition: row.partition };
+    const claim = await claimTurn(log, key, { minEpoch: row.epoch, incarnation, signal: this.life, firstClaim: true });
+    if (claim.epoch !== row.epoch) throw new FencedError("the turn was claimed by another process");
+    const textFileId = plan.started.input?.textFileId;
+    if (textFileId) await whileUnavailable(() => saveTextFile(this.#deps, row, row.epoch, textFileId, "message.txt", plan.input.text), clock, this.life);
+    let turn: ActiveTurn | undefined;
+    const writer = new TurnWriter({
+      log,
+      key,
+      clock,
+      incarnation,
+      epoch: claim.epoch,
+      position: claim.position,
+      startedAtMs: timestampMs(plan.started.startedAt!),
+      maxTurnBytes: limits.maxTurnBytes,
+      saveArchive: async (part) => {
+        if (!(await whileUnavailable(() => store.saveArchivePart(row.turnId, claim.epoch, part), clock, this.life))) throw new FencedError("another process owns the turn");
+      },
+      onSizeLimit: () => void turn?.stop(StopReason.SIZE_LIMIT),
+    });
+    turn = new ActiveTurn(this.#deps, row, writer, this.life);
+    return turn;
+  }
+
+  #armDeadline(turn: ActiveTurn, deadlineMs: number): AbortController {
+    const timer = new AbortController();
+    this.#deps.clock.sleep(deadlineMs, timer.signal).then(
+      () => void turn.stop(StopReason.DEADLINE),
+      () => undefined, // the turn ended first
+    );
+    return timer;
+  }
+
+  /** Called every second or so: ends running turns while the log still has room for their ends. */
+  async checkFullness(signal: AbortSignal): Promise<void> {
+    if (this.#running.size === 0 || (await this.#deps.log.fullness(signal)) < END_TURNS_AT_FULLNESS) return;
+    for (const turn of this.#running.values()) void turn.stop(StopReason.SIZE_LIMIT);
+  }
+
+  /** No new turns; running ones get `graceMs` to end by themselves, then end as interrupted; then the process gives up. */
+  async drain(graceMs: number): Promise<void> {
+    this.#draining = true;
+    const { clock } = this.#deps;
+    const allEnded = (): Promise<unknown> => Promise.allSettled([...this.#turns.values()].map(async (turn) => (await turn).ended));
+    await Promise.race([allEnded(), clock.sleep(graceMs)]);
+    for (const turn of this.#running.values()) void turn.stop(StopReason.OWNER_LOST);
+    await Promise.race([allEnded(), clock.sleep(5_000)]);
+    this.#life.abort(new TurnError(ErrorCode.UNAVAILABLE, { message: "the server has shut down" }));
+  }
+}

@@ -1,0 +1,133 @@
+/**
+ * Ends a turn whose owner is gone. A committed turn gets exactly the terminal bytes that its commit stored; a running one
+ * is folded from the log, closed as interrupted (or as stopped, when somebody asked for that) and committed. Results that
+ * the dead owner stored and did not show are shown; a call that was dispatched and has no result has an unknown outcome
+ * (I8). Carrying the turn on instead of ending it needs nothing more than another branch here.
+ */
+import { fromBinary } from "@bufbuild/protobuf";
+import { timestampMs } from "@bufbuild/protobuf/wkt";
+import { UserInputSchema, StopReason } from "../../gen/turnwire/packet/v1/common_pb.js";
+import { TurnStartedSchema } from "../../gen/turnwire/packet/v1/control_pb.js";
+import { PacketBatchSchema } from "../../gen/turnwire/log/v1/log_pb.js";
+import { ToolCallResultSchema, type ToolCallResult } from "../../gen/turnwire/packet/v1/tools_pb.js";
+import type { TurnState } from "../../gen/turnwire/chat/v1/turn_state_pb.js";
+import { claimTurn, appendSurely, type Claim } from "../replay/claim.js";
+import type { TurnLogKey } from "../replay/replay-log.js";
+import type { Checkpoint, TurnRow } from "../store/store.js";
+import { closeOpen, type CloseHow } from "../turn/close-open.js";
+import { emptyTurnState, applyPacket } from "../turn/fold.js";
+import { packet } from "../turn/packets.js";
+import { turnPlacement } from "../turn/placement.js";
+import { ActiveTurn } from "./active-turn.js";
+import { endTurn } from "./end-turn.js";
+import type { ChatDeps } from "./ports.js";
+import { saveTextFile } from "./text-file.js";
+import { FencedError, TurnWriter } from "./turn-writer.js";
+
+export type RecoveryReason = { readonly kind: "interrupted" } | { readonly kind: "stopped"; readonly stopReason: StopReason };
+
+/** Resolves with the last content seq when the turn is closed; undefined when another process was faster. */
+export async function recoverTurn(deps: ChatDeps, row: TurnRow, reason: RecoveryReason, life: AbortSignal): Promise<number | undefined> {
+  const key = { turnId: row.turnId, partition: row.partition };
+  const head = await deps.log.head(key, life);
+  const wantedEpoch = Math.max(row.epoch, head?.epoch ?? 0) + 1;
+  if (!(await deps.store.takeTurn(row.turnId, row.epoch, wantedEpoch, deps.incarnation))) return undefined;
+  const claim = await claimTurn(deps.log, key, { minEpoch: wantedEpoch - 1, incarnation: deps.incarnation, signal: life });
+  if (claim.epoch !== wantedEpoch && !(await deps.store.takeTurn(row.turnId, wantedEpoch, claim.epoch, deps.incarnation))) return undefined;
+  // Read again under the new epoch: the commit may have come between.
+  const current = await deps.store.loadTurn(row.turnId);
+  if (!current || current.phase === "closed") return undefined;
+  if (current.phase === "committed") {
+    await publishCommitted(deps, key, current, claim, life);
+    return current.terminalSeq;
+  }
+  return closeRunning(deps, key, current, claim, reason, life);
+}
+
+/** The terminal of a committed turn: those bytes and nothing else. */
+async function publishCommitted(deps: ChatDeps, key: TurnLogKey, row: TurnRow, claim: Claim, life: AbortSignal): Promise<void> {
+  const missing = row.terminalSeq - claim.lastSeq;
+  if (missing === 1) {
+    const entry = {
+      epoch: claim.epoch,
+      incarnation: deps.incarnation,
+      firstSeq: row.terminalSeq,
+      lastSeq: row.terminalSeq,
+      terminal: true,
+      batch: row.terminalBatch!,
+    };
+    const outcome = await appendSurely(deps.log, key, claim.position, entry, life);
+    if (outcome.kind === "fenced") throw new FencedError("another process owns the turn");
+    if (outcome.kind !== "appended") throw new Error(`the terminal of turn ${row.turnId} could not be appended: ${outcome.kind}`);
+  } else if (missing !== 0) {
+    // The log lost acked packets; the archive has them all, so readers lose nothing.
+    deps.logger.error({ turnId: row.turnId, missing }, "the log of a committed turn lost entries");
+  }
+  await deps.store.markClosed(row.turnId);
+}
+
+async function closeRunning(deps: ChatDeps, key: TurnLogKey, row: TurnRow, claim: Claim, reason: RecoveryReason, life: AbortSignal): Promise<number> {
+  const state = await foldLog(deps, key, life);
+  const started = fromBinary(TurnStartedSchema, row.plan);
+  const writer = new TurnWriter({
+    log: deps.log,
+    key,
+    clock: deps.clock,
+    incarnation: deps.incarnation,
+    epoch: claim.epoch,
+    position: claim.position,
+    state,
+    startedAtMs: timestampMs(started.startedAt!),
+    archivedSeq: row.archivedSeq,
+    maxTurnBytes: deps.limits.maxTurnBytes,
+    saveArchive: async (part) => {
+      if (!(await deps.store.saveArchivePart(row.turnId, claim.epoch, part))) throw new FencedError("another process owns the turn");
+    },
+    onSizeLimit: () => undefined,
+  });
+  await writer.rearchive(deps.log.read(key, row.archivedSeq, { signal: life }));
+  const turn = new ActiveTurn(deps, { ...row, epoch: claim.epoch, owner: deps.incarnation }, writer, life);
+  const lastContentSeq = state.seq;
+  if (!state.started) {
+    await keepLongInput(deps, row, claim.epoch, started.input?.textFileId ?? "");
+    await writer.write([packet("turnStarted", started, turnPlacement())]);
+    await writer.flush();
+  }
+  const how = await closeReason(deps, row, reason);
+  await writer.seal();
+  writer.close(closeOpen(writer.state, how));
+  await endTurn(turn, how);
+  return lastContentSeq;
+}
+
+async function foldLog(deps: ChatDeps, key: TurnLogKey, signal: AbortSignal): Promise<TurnState> {
+  const state = emptyTurnState();
+  for await (const entry of deps.log.read(key, 0, { signal })) {
+    for (const logged of fromBinary(PacketBatchSchema, entry.batch).packets) applyPacket(state, logged);
+  }
+  return state;
+}
+
+/** The owner may have died between the accept and storing the file that TurnStarted names. */
+async function keepLongInput(deps: ChatDeps, row: TurnRow, epoch: number, fileId: string): Promise<void> {
+  if (fileId === "") return;
+  const principal = { tenantId: row.tenantId, userId: row.userId, admin: false };
+  const [message] = await deps.store.branch(principal, row.userMessageId, 1);
+  const text = message?.input ? fromBinary(UserInputSchema, message.input).text : "";
+  await saveTextFile(deps, row, epoch, fileId, "message.txt", text);
+}
+
+async function closeReason(deps: ChatDeps, row: TurnRow, reason: RecoveryReason): Promise<CloseHow> {
+  const checkpoints = await deps.store.listCheckpoints(row.turnId);
+  const settledResults = new Map<string, ToolCallResult>();
+  for (const checkpoint of checkpoints) if (checkpoint.kind === "result") settledResults.set(checkpoint.callId, fromBinary(ToolCallResultSchema, checkpoint.data));
+  const inDoubtCallIds = new Set(checkpoints.filter(isDispatching).map((checkpoint) => checkpoint.callId));
+  const calls = { settledResults, inDoubtCallIds };
+  return reason.kind === "stopped"
+    ? { kind: "stopped", stopReason: reason.stopReason, ...calls }
+    : { kind: "interrupted", stopReason: StopReason.OWNER_LOST, ...calls };
+}
+
+function isDispatching(checkpoint: Checkpoint): checkpoint is Extract<Checkpoint, { kind: "dispatching" }> {
+  return checkpoint.kind === "dispatching";
+}

@@ -1,0 +1,59 @@
+/** The outer loop: the lanes of a turn, merged as they arrive, into the log; then one commit, then the terminal packet. */
+import { merge } from "../lib/merge.js";
+import { abortable } from "../lib/signals.js";
+import { TurnError } from "../lib/errors.js";
+import { StopReason } from "../../gen/turnwire/packet/v1/common_pb.js";
+import type { Packet } from "../../gen/turnwire/packet/v1/packet_pb.js";
+import type { ModelMessage } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import { closeOpen, type CloseHow } from "../turn/close-open.js";
+import { errorMessage, packet } from "../turn/packets.js";
+import { turnPlacement } from "../turn/placement.js";
+import type { LanePlan, TurnPlan } from "./accept-turn.js";
+import { TurnEnded, type ActiveTurn } from "./active-turn.js";
+import { endTurn } from "./end-turn.js";
+import { runCycles } from "./run-cycles.js";
+import { FencedError } from "./turn-writer.js";
+
+/**
+ * Runs a claimed turn to its end. Never throws for what goes wrong inside the turn: that becomes its typed end. Throws
+ * FencedError when the turn belongs to another process now, and the log's typed error when nothing can be appended.
+ */
+export async function runTurn(turn: ActiveTurn, plan: TurnPlan, assemble: () => Promise<readonly ModelMessage[]>): Promise<void> {
+  const { writer, signal } = turn;
+  let how: CloseHow | undefined;
+  try {
+    await writer.write([packet("turnStarted", plan.started, turnPlacement())]);
+    const messages = await abortable(assemble(), signal);
+    const lanes = plan.lanes.map((lane) => runLane(turn, plan, lane, messages));
+    for await (const packets of merge(lanes, signal)) await writer.write(packets);
+  } catch (thrown) {
+    how = howItEnded(signal.aborted ? signal.reason : thrown);
+  }
+  await writer.seal();
+  if (how) writer.close(closeOpen(writer.state, how));
+  await endTurn(turn, how);
+}
+
+/** A lane that fails ends as a lane: the others go on. A lane that was stopped has been closed already. */
+async function* runLane(turn: ActiveTurn, plan: TurnPlan, lane: LanePlan, messages: readonly ModelMessage[]): AsyncGenerator<readonly Packet[]> {
+  const signal = turn.laneSignal(lane.modelIndex);
+  try {
+    yield* runCycles({ turn, plan, lane, messages, signal });
+  } catch (thrown) {
+    if (turn.signal.aborted || thrown instanceof FencedError) throw thrown;
+    if (signal.aborted) return;
+    const error = TurnError.from(thrown);
+    turn.deps.logger.error({ err: error.cause ?? error, turnId: turn.row.turnId, modelIndex: lane.modelIndex }, "a lane failed");
+    await turn.failLane(lane.modelIndex, errorMessage(error, lane.model.modelId));
+  }
+}
+
+function howItEnded(thrown: unknown): CloseHow {
+  if (thrown instanceof FencedError) throw thrown;
+  if (thrown instanceof TurnEnded) {
+    const { stopReason } = thrown;
+    return stopReason === StopReason.OWNER_LOST ? { kind: "interrupted", stopReason } : { kind: "stopped", stopReason };
+  }
+  return { kind: "error", error: errorMessage(TurnError.from(thrown)) };
+}
+

@@ -1,0 +1,110 @@
+/** The two streams of ChatService: a send with its turn, and a turn from a cursor. Both read the log; neither writes it. */
+import { create, fromBinary } from "@bufbuild/protobuf";
+import {
+  ResumeTurnResponseSchema,
+  SendMessageResponseSchema,
+  SnapshotPolicy,
+  type ResumeTurnRequest,
+  type ResumeTurnResponse,
+  type SendMessageResponse,
+} from "../../gen/turnwire/chat/v1/chat_service_pb.js";
+import type { TurnState } from "../../gen/turnwire/chat/v1/turn_state_pb.js";
+import { PacketBatchSchema } from "../../gen/turnwire/log/v1/log_pb.js";
+import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
+import { TurnError } from "../lib/errors.js";
+import { messageFrame, type StreamFrame } from "../lib/rpc/service-binding.js";
+import type { Position } from "../replay/replay-log.js";
+import type { TurnRow } from "../store/store.js";
+import { applyPacket, emptyTurnState } from "../turn/fold.js";
+import { packet } from "../turn/packets.js";
+import { turnPlacement } from "../turn/placement.js";
+import type { ChatDeps } from "./ports.js";
+import type { Cursor, ReadBatch, TurnReader } from "./read-turn.js";
+import { snapshotParts } from "./snapshot.js";
+import { withHeartbeat } from "./with-heartbeat.js";
+
+type PacketFrame = StreamFrame<SendMessageResponse & ResumeTurnResponse>;
+
+export const FROM_THE_START: Cursor = { afterSeq: 0, logId: "", hint: undefined };
+
+/** The turn's packets after a cursor as frames that are the log's own bytes, with heartbeats while nothing comes. */
+export async function* packetFrames(deps: ChatDeps, reader: TurnReader, turn: TurnRow, cursor: Cursor, follow: boolean, signal: AbortSignal): AsyncGenerator<PacketFrame, void> {
+  let seq = cursor.afterSeq;
+  for await (const beat of withHeartbeat(reader.read(turn, cursor, follow, signal), deps.limits.heartbeatMs, deps.clock)) {
+    if (beat.kind === "value") {
+      seq = beat.value.lastSeq;
+      yield { kind: "bytes", bytes: beat.value.bytes };
+      continue;
+    }
+    const head = await verifiedHead(reader, turn, signal);
+    if (head === seq) yield heartbeat(head);
+  }
+}
+
+/** A heartbeat is only sent when the head was verified and the reader is at it; a log that cannot be asked sends none. */
+async function verifiedHead(reader: TurnReader, turn: TurnRow, signal: AbortSignal): Promise<number | undefined> {
+  return reader.headSeq(turn, signal).catch(() => undefined);
+}
+
+/** Both response messages have the same fields 1 and 3: one object serves both. */
+function heartbeat(headSeq: number): PacketFrame {
+  const packets = [packet("chatHeartbeat", { headSeq }, turnPlacement())];
+  return messageFrame(create(SendMessageResponseSchema, { packets, headSeq }) as SendMessageResponse & ResumeTurnResponse);
+}
+
+/** ResumeTurn: refusals first, then (when asked) a snapshot, then the exact suffix. */
+export async function* resumeTurn(deps: ChatDeps, reader: TurnReader, turn: TurnRow, request: ResumeTurnRequest, signal: AbortSignal): AsyncGenerator<StreamFrame<ResumeTurnResponse>, void> {
+  const hint = Number(request.logPositionHint);
+  let cursor: Cursor = { afterSeq: request.afterSeq, logId: request.logId, hint: hint > 0 ? (hint as Position) : undefined };
+  const wantsSnapshot = request.snapshot === SnapshotPolicy.ALWAYS;
+  const takesSnapshot = wantsSnapshot || request.snapshot === SnapshotPolicy.IF_EXPIRED;
+  try {
+    await reader.check(turn, cursor, signal);
+  } catch (error) {
+    if (!takesSnapshot || !offersSnapshot(error)) throw error;
+    cursor = yield* snapshot(deps, reader, turn, signal);
+  }
+  if (wantsSnapshot && cursor.afterSeq === request.afterSeq) cursor = yield* snapshot(deps, reader, turn, signal);
+  yield messageFrame(create(ResumeTurnResponseSchema, { logId: turn.logId, headSeq: await reader.headSeq(turn, signal) }));
+  const follow = !request.noFollow;
+  try {
+    yield* packetFrames(deps, reader, turn, cursor, follow, signal);
+  } catch (error) {
+    if (!takesSnapshot || !offersSnapshot(error)) throw error;
+    cursor = yield* snapshot(deps, reader, turn, signal);
+    yield* packetFrames(deps, reader, turn, cursor, follow, signal);
+  }
+}
+
+function offersSnapshot(error: unknown): boolean {
+  return error instanceof TurnError && (error.code === ErrorCode.CURSOR_EXPIRED || error.code === ErrorCode.LOG_REPLACED);
+}
+
+/** Sends the fold of what there is now; the cursor goes on behind it. */
+async function* snapshot(deps: ChatDeps, reader: TurnReader, turn: TurnRow, signal: AbortSignal): AsyncGenerator<StreamFrame<ResumeTurnResponse>, Cursor> {
+  const current = (await deps.store.loadTurn(turn.turnId)) ?? turn;
+  const state = await foldTurn(reader, current, 0, signal);
+  for (const part of snapshotParts(state)) {
+    yield messageFrame(create(ResumeTurnResponseSchema, { snapshot: part, logId: turn.logId }));
+  }
+  return { ...FROM_THE_START, afterSeq: state.seq };
+}
+
+/** The fold of a turn's packets up to `atSeq` (0 = all that are there). */
+export async function foldTurn(reader: TurnReader, turn: TurnRow, atSeq: number, signal: AbortSignal): Promise<TurnState> {
+  const state = emptyTurnState();
+  for await (const batch of reader.read(turn, FROM_THE_START, false, signal)) {
+    if (foldBatch(state, batch, atSeq)) break;
+  }
+  return state;
+}
+
+/** Folds one batch; true when `atSeq` was reached. */
+export function foldBatch(state: TurnState, batch: ReadBatch, atSeq = 0): boolean {
+  for (const logged of fromBinary(PacketBatchSchema, batch.bytes).packets) {
+    applyPacket(state, logged);
+    if (atSeq > 0 && logged.seq >= atSeq) return true;
+  }
+  return false;
+}
+

@@ -1,0 +1,39 @@
+import { AsyncQueue } from "./async-queue.js";
+
+/**
+ * Merges iterables in the order their values arrive, over one bounded queue (a repeated Promise.race costs a listener per
+ * source and value). Fails with the first source's failure; a consumer that breaks, or `signal`, ends it at once, without
+ * waiting for the sources: they hear of it by their own signals.
+ */
+export async function* merge<T>(
+  sources: readonly AsyncIterable<T>[],
+  signal: AbortSignal,
+  maxQueued = 256,
+): AsyncGenerator<T, void, undefined> {
+  const queue = new AsyncQueue<T>(maxQueued);
+  let open = sources.length;
+  if (open === 0) return;
+  const onAbort = (): void => {
+    queue.drop();
+    queue.fail(signal.reason);
+  };
+  if (signal.aborted) throw signal.reason;
+  signal.addEventListener("abort", onAbort, { once: true });
+  const pump = async (source: AsyncIterable<T>): Promise<void> => {
+    try {
+      for await (const value of source) if (!(await queue.push(value))) return;
+    } catch (error) {
+      queue.fail(error);
+    } finally {
+      if (--open === 0) queue.close();
+    }
+  };
+  for (const source of sources) void pump(source);
+  try {
+    yield* queue;
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+    queue.close();
+    queue.drop();
+  }
+}
