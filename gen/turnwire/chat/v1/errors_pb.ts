@@ -2,7 +2,7 @@
 // @generated from file turnwire/chat/v1/errors.proto (package turnwire.chat.v1, syntax proto3)
 /* eslint-disable */
 
-// Typed details of an RPC status. Each travels as a detail message beside a google.rpc.ErrorInfo whose reason is the ErrorCode's name.
+// Typed details of an RPC status. Each stands beside a google.rpc.ErrorInfo whose reason is the name of the ErrorCode.
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
@@ -17,22 +17,28 @@ export const file_turnwire_chat_v1_errors: GenFile = /*@__PURE__*/
   fileDesc("Ch10dXJud2lyZS9jaGF0L3YxL2Vycm9ycy5wcm90bxIQdHVybndpcmUuY2hhdC52MSJlCgtFcnJvckRldGFpbBIrCgRjb2RlGAEgASgOMh0udHVybndpcmUucGFja2V0LnYxLkVycm9yQ29kZRIRCglyZXRyeWFibGUYAiABKAgSFgoOcmV0cnlfYWZ0ZXJfbXMYAyABKA0iUQoNQ3Vyc29yRXhwaXJlZBISCgpvbGRlc3Rfc2VxGAEgASgNEhAKCGhlYWRfc2VxGAIgASgNEhoKEnNuYXBzaG90X2F2YWlsYWJsZRgDIAEoCCIfCgtDdXJzb3JBaGVhZBIQCghoZWFkX3NlcRgBIAEoDSIvCgtMb2dSZXBsYWNlZBIOCgZsb2dfaWQYASABKAkSEAoIaGVhZF9zZXEYAiABKA0iOwoNUmVhZGVyU3RhbGxlZBISCgpzdGFsbGVkX21zGAEgASgNEhYKDmJ1ZmZlcmVkX2J5dGVzGAIgASgNIh4KC1Nlc3Npb25CdXN5Eg8KB3R1cm5faWQYASABKAkiGQoITm90QnVpbHQSDQoFZmllbGQYASABKAliBnByb3RvMw", [file_turnwire_packet_v1_common]);
 
 /**
- * With every status that this service makes: the code of the error table.
+ * The row of the error table. Comes with every status that Turnwire itself makes.
  *
  * @generated from message turnwire.chat.v1.ErrorDetail
  */
 export type ErrorDetail = Message<"turnwire.chat.v1.ErrorDetail"> & {
   /**
+   * Row of the error table.
+   *
    * @generated from field: turnwire.packet.v1.ErrorCode code = 1;
    */
   code: ErrorCode;
 
   /**
+   * True if the same request may succeed later.
+   *
    * @generated from field: bool retryable = 2;
    */
   retryable: boolean;
 
   /**
+   * Milliseconds to wait before trying again. 0 = no advice.
+   *
    * @generated from field: uint32 retry_after_ms = 3;
    */
   retryAfterMs: number;
@@ -46,22 +52,28 @@ export const ErrorDetailSchema: GenMessage<ErrorDetail> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_errors, 0);
 
 /**
- * OUT_OF_RANGE: the log no longer holds the packets after the cursor.
+ * With OUT_OF_RANGE: the log no longer holds the packets after the cursor.
  *
  * @generated from message turnwire.chat.v1.CursorExpired
  */
 export type CursorExpired = Message<"turnwire.chat.v1.CursorExpired"> & {
   /**
+   * Smallest seq that can still be read.
+   *
    * @generated from field: uint32 oldest_seq = 1;
    */
   oldestSeq: number;
 
   /**
+   * Greatest seq of the turn.
+   *
    * @generated from field: uint32 head_seq = 2;
    */
   headSeq: number;
 
   /**
+   * True if ResumeTurn with SNAPSHOT_POLICY_IF_EXPIRED, or GetTurn, gives the turn's state instead.
+   *
    * @generated from field: bool snapshot_available = 3;
    */
   snapshotAvailable: boolean;
@@ -75,12 +87,14 @@ export const CursorExpiredSchema: GenMessage<CursorExpired> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_errors, 1);
 
 /**
- * FAILED_PRECONDITION: the cursor is beyond the head of the turn.
+ * With FAILED_PRECONDITION: the cursor is beyond the head of the turn.
  *
  * @generated from message turnwire.chat.v1.CursorAhead
  */
 export type CursorAhead = Message<"turnwire.chat.v1.CursorAhead"> & {
   /**
+   * Greatest seq of the turn.
+   *
    * @generated from field: uint32 head_seq = 1;
    */
   headSeq: number;
@@ -94,17 +108,21 @@ export const CursorAheadSchema: GenMessage<CursorAhead> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_errors, 2);
 
 /**
- * FAILED_PRECONDITION: the log was restored or made anew since the cursor was taken.
+ * With FAILED_PRECONDITION: the log was restored or made anew since the cursor was taken.
  *
  * @generated from message turnwire.chat.v1.LogReplaced
  */
 export type LogReplaced = Message<"turnwire.chat.v1.LogReplaced"> & {
   /**
+   * Id of the log as it is now.
+   *
    * @generated from field: string log_id = 1;
    */
   logId: string;
 
   /**
+   * Greatest seq of the turn in it.
+   *
    * @generated from field: uint32 head_seq = 2;
    */
   headSeq: number;
@@ -118,17 +136,21 @@ export const LogReplacedSchema: GenMessage<LogReplaced> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_errors, 3);
 
 /**
- * RESOURCE_EXHAUSTED: the reader did not read for too long; resume from the last seq it has.
+ * With RESOURCE_EXHAUSTED: the reader took nothing for too long. It resumes from the last seq it has.
  *
  * @generated from message turnwire.chat.v1.ReaderStalled
  */
 export type ReaderStalled = Message<"turnwire.chat.v1.ReaderStalled"> & {
   /**
+   * Milliseconds without a read.
+   *
    * @generated from field: uint32 stalled_ms = 1;
    */
   stalledMs: number;
 
   /**
+   * Bytes that waited for the reader.
+   *
    * @generated from field: uint32 buffered_bytes = 2;
    */
   bufferedBytes: number;
@@ -142,12 +164,14 @@ export const ReaderStalledSchema: GenMessage<ReaderStalled> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_errors, 4);
 
 /**
- * FAILED_PRECONDITION: the session runs a turn already.
+ * With FAILED_PRECONDITION: the session runs a turn already.
  *
  * @generated from message turnwire.chat.v1.SessionBusy
  */
 export type SessionBusy = Message<"turnwire.chat.v1.SessionBusy"> & {
   /**
+   * The running turn.
+   *
    * @generated from field: string turn_id = 1;
    */
   turnId: string;
@@ -161,12 +185,14 @@ export const SessionBusySchema: GenMessage<SessionBusy> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_errors, 5);
 
 /**
- * UNIMPLEMENTED: a field was set whose behaviour is not built yet.
+ * With UNIMPLEMENTED: a field was set whose behaviour is not built yet.
  *
  * @generated from message turnwire.chat.v1.NotBuilt
  */
 export type NotBuilt = Message<"turnwire.chat.v1.NotBuilt"> & {
   /**
+   * Path of the field, for example "options.deep_research".
+   *
    * @generated from field: string field = 1;
    */
   field: string;

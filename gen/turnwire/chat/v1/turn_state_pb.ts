@@ -2,6 +2,9 @@
 // @generated from file turnwire/chat/v1/turn_state.proto (package turnwire.chat.v1, syntax proto3)
 /* eslint-disable */
 
+// What the fold makes of a turn's packets. Snapshot, GetTurn, SendMessageAndWait, the stored message and the shared test
+// vectors are this message.
+
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
@@ -29,87 +32,119 @@ export const file_turnwire_chat_v1_turn_state: GenFile = /*@__PURE__*/
   fileDesc("CiF0dXJud2lyZS9jaGF0L3YxL3R1cm5fc3RhdGUucHJvdG8SEHR1cm53aXJlLmNoYXQudjEi1QQKCVR1cm5TdGF0ZRIPCgd0dXJuX2lkGAEgASgJEgsKA3NlcRgCIAEoDRIwCgdzdGFydGVkGAMgASgLMh8udHVybndpcmUucGFja2V0LnYxLlR1cm5TdGFydGVkEioKBWxhbmVzGAQgAygLMhsudHVybndpcmUuY2hhdC52MS5MYW5lU3RhdGUSLQoEc3RvcBgFIAEoCzIfLnR1cm53aXJlLnBhY2tldC52MS5PdmVyYWxsU3RvcBItCgZlcnJvcnMYBiADKAsyHS50dXJud2lyZS5wYWNrZXQudjEuVHVybkVycm9yEjoKEHN0ZWVyZWRfbWVzc2FnZXMYByADKAsyIC50dXJud2lyZS5jaGF0LnYxLlN0ZWVyZWRNZXNzYWdlEg0KBXRpdGxlGAggASgJEgwKBHRhZ3MYCSADKAkSEgoKZm9sbG93X3VwcxgKIAMoCRIyCghzdGF0dXNlcxgLIAMoCzIgLnR1cm53aXJlLnBhY2tldC52MS5TdGF0dXNVcGRhdGUSJQoFd2FpdHMYDCADKAsyFi50dXJud2lyZS5jaGF0LnYxLldhaXQSNAoNcGVuZGluZ19jYWxscxgNIAMoCzIdLnR1cm53aXJlLmNoYXQudjEuUGVuZGluZ0NhbGwSNwoKZXh0ZW5zaW9ucxgOIAMoCzIjLnR1cm53aXJlLnBhY2tldC52MS5FeHRlbnNpb25QYWNrZXQSFwoPdW5rbm93bl9wYWNrZXRzGA8gASgNEh4KFm11c3RfdW5kZXJzdGFuZF9taXNzZWQYECABKAgiUgoOU3RlZXJlZE1lc3NhZ2USMwoFYWRkZWQYASABKAsyJC50dXJud2lyZS5wYWNrZXQudjEuVXNlck1lc3NhZ2VBZGRlZBILCgNzZXEYAiABKA0iYgoEV2FpdBIwCgdzdGFydGVkGAEgASgLMh8udHVybndpcmUucGFja2V0LnYxLldhaXRTdGFydGVkEhgKC21vZGVsX2luZGV4GAIgASgNSACIAQFCDgoMX21vZGVsX2luZGV4IpoFCglMYW5lU3RhdGUSEwoLbW9kZWxfaW5kZXgYASABKA0SEAoIbW9kZWxfaWQYAiABKAkSHAoUYXNzaXN0YW50X21lc3NhZ2VfaWQYAyABKAkSFAoMZGlzcGxheV9uYW1lGAQgASgJEgwKBHRleHQYBSABKAkSJwoGYmxvY2tzGAYgAygLMhcudHVybndpcmUuY2hhdC52MS5CbG9jaxItCgljaXRhdGlvbnMYByADKAsyGi50dXJud2lyZS5jaGF0LnYxLkNpdGF0aW9uEigKA2VuZBgIIAEoCzIbLnR1cm53aXJlLnBhY2tldC52MS5MYW5lRW5kEigKBXVzYWdlGAkgASgLMhkudHVybndpcmUucGFja2V0LnYxLlVzYWdlEi0KBmVycm9ycxgKIAMoCzIdLnR1cm53aXJlLnBhY2tldC52MS5UdXJuRXJyb3ISMgoIc3RhdHVzZXMYCyADKAsyIC50dXJud2lyZS5wYWNrZXQudjEuU3RhdHVzVXBkYXRlEi0KBWZpbGVzGAwgAygLMh4udHVybndpcmUucGFja2V0LnYxLkF0dGFjaG1lbnQSLwoHc291cmNlcxgNIAMoCzIeLnR1cm53aXJlLnBhY2tldC52MS5Tb3VyY2VJbmZvEi0KBmVtYmVkcxgOIAMoCzIdLnR1cm53aXJlLnBhY2tldC52MS5FbWJlZEluZm8SMAoHY29udGV4dBgPIAMoCzIfLnR1cm53aXJlLnBhY2tldC52MS5Db250ZXh0SW5mbxIVCg1jdXJyZW50X2N5Y2xlGBAgASgNEiwKBmN5Y2xlcxgRIAMoCzIcLnR1cm53aXJlLmNoYXQudjEuQ3ljbGVTdGF0ZRIPCgdzdGFydGVkGBIgASgIItIBCgpDeWNsZVN0YXRlEg0KBWN5Y2xlGAEgASgNEg8KB2F0dGVtcHQYAiABKA0SEAoIbW9kZWxfaWQYAyABKAkSNwoNZmluaXNoX3JlYXNvbhgEIAEoDjIgLnR1cm53aXJlLnBhY2tldC52MS5GaW5pc2hSZWFzb24SKAoFdXNhZ2UYBSABKAsyGS50dXJud2lyZS5wYWNrZXQudjEuVXNhZ2USEQoJZmlyc3Rfc2VxGAYgASgNEg0KBWVuZGVkGAcgASgIEg0KBXJlc2V0GAggASgIInAKCENpdGF0aW9uEg4KBm51bWJlchgBIAEoDRIuCghkb2N1bWVudBgCIAEoCzIcLnR1cm53aXJlLnBhY2tldC52MS5Eb2N1bWVudBISCgpzdGFydF9jaGFyGAMgASgNEhAKCGVuZF9jaGFyGAQgASgNIscDCgVCbG9jaxIwCglwbGFjZW1lbnQYASABKAsyHS50dXJud2lyZS5wYWNrZXQudjEuUGxhY2VtZW50EhEKCWZpcnN0X3NlcRgCIAEoDRIQCghsYXN0X3NlcRgDIAEoDRItCgZzdGF0dXMYBCABKA4yHS50dXJud2lyZS5jaGF0LnYxLkJsb2NrU3RhdHVzEjAKCXJlYXNvbmluZxgFIAEoCzIbLnR1cm53aXJlLmNoYXQudjEuVGV4dEJsb2NrSAASLQoGYW5zd2VyGAYgASgLMhsudHVybndpcmUuY2hhdC52MS5UZXh0QmxvY2tIABIrCgR0b29sGAcgASgLMhsudHVybndpcmUuY2hhdC52MS5Ub29sQmxvY2tIABI0Cg1yZXNlYXJjaF9wbGFuGAggASgLMhsudHVybndpcmUuY2hhdC52MS5UZXh0QmxvY2tIABItCgZyZXBvcnQYCSABKAsyGy50dXJud2lyZS5jaGF0LnYxLlRleHRCbG9ja0gAEi0KBWFnZW50GAogASgLMhwudHVybndpcmUuY2hhdC52MS5BZ2VudEJsb2NrSAASDQoFY3ljbGUYCyABKA1CBwoFYmxvY2siggIKCVRleHRCbG9jaxIMCgR0ZXh0GAEgASgJEhMKC2R1cmF0aW9uX21zGAIgASgNEiwKBGtpbmQYAyABKA4yHi50dXJud2lyZS5wYWNrZXQudjEuQW5zd2VyS2luZBIRCgl0cnVuY2F0ZWQYBCABKAgSEAoIcmVkYWN0ZWQYBSABKAgSLwoJZG9jdW1lbnRzGAYgAygLMhwudHVybndpcmUucGFja2V0LnYxLkRvY3VtZW50EjcKDWZpbmlzaF9yZWFzb24YByABKA4yIC50dXJud2lyZS5wYWNrZXQudjEuRmluaXNoUmVhc29uEhUKDXByZV9hbnN3ZXJfbXMYCCABKA0ikwIKCVRvb2xCbG9jaxIvCgRjYWxsGAEgASgLMiEudHVybndpcmUucGFja2V0LnYxLlRvb2xDYWxsU3RhcnQSFgoOYXJndW1lbnRzX2pzb24YAiABKAkSMAoFcmVhZHkYAyABKAsyIS50dXJud2lyZS5wYWNrZXQudjEuVG9vbENhbGxSZWFkeRIyCgZyZXN1bHQYBCABKAsyIi50dXJud2lyZS5wYWNrZXQudjEuVG9vbENhbGxSZXN1bHQSKwoDZW5kGAUgASgLMh4udHVybndpcmUucGFja2V0LnYxLlNlY3Rpb25FbmQSKgoGZGV0YWlsGAYgAygLMhoudHVybndpcmUucGFja2V0LnYxLlBhY2tldCJ3CgpBZ2VudEJsb2NrEgwKBHRhc2sYASABKAkSDAoEcmVwbxgCIAEoCRIQCgh0aGlua2luZxgDIAEoCRIOCgZhbnN3ZXIYBCABKAkSKwoDZW5kGAUgASgLMh4udHVybndpcmUucGFja2V0LnYxLlNlY3Rpb25FbmQijAEKC1BlbmRpbmdDYWxsEjYKB3JlcXVlc3QYASABKAsyJS50dXJud2lyZS5wYWNrZXQudjEuQ2xpZW50Q2FsbFJlcXVlc3QSDwoHY2xhaW1lZBgCIAEoCBI0ChBsZWFzZV9leHBpcmVzX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCp1CgtCbG9ja1N0YXR1cxIcChhCTE9DS19TVEFUVVNfVU5TUEVDSUZJRUQQABIVChFCTE9DS19TVEFUVVNfT1BFThABEhUKEUJMT0NLX1NUQVRVU19ET05FEAISGgoWQkxPQ0tfU1RBVFVTX0RJU0NBUkRFRBADYgZwcm90bzM", [file_google_protobuf_timestamp, file_turnwire_packet_v1_answer, file_turnwire_packet_v1_client_calls, file_turnwire_packet_v1_common, file_turnwire_packet_v1_control, file_turnwire_packet_v1_packet, file_turnwire_packet_v1_side, file_turnwire_packet_v1_tools]);
 
 /**
- * The fold's result. Snapshot, GetTurn, SendMessageAndWait, stored message and the polyglot test vectors are this message.
+ * All that a reader of a turn's packets knows, up to `seq`. Cutting the deltas differently does not change it.
  *
  * @generated from message turnwire.chat.v1.TurnState
  */
 export type TurnState = Message<"turnwire.chat.v1.TurnState"> & {
   /**
+   * The turn.
+   *
    * @generated from field: string turn_id = 1;
    */
   turnId: string;
 
   /**
+   * Greatest seq that is folded in: the cursor that goes with this state.
+   *
    * @generated from field: uint32 seq = 2;
    */
   seq: number;
 
   /**
+   * The first packet. Absent = nothing read yet.
+   *
    * @generated from field: turnwire.packet.v1.TurnStarted started = 3;
    */
   started?: TurnStarted | undefined;
 
   /**
+   * The lanes in the order of model_index.
+   *
    * @generated from field: repeated turnwire.chat.v1.LaneState lanes = 4;
    */
   lanes: LaneState[];
 
   /**
+   * The terminal packet. Absent = the turn has not ended.
+   *
    * @generated from field: turnwire.packet.v1.OverallStop stop = 5;
    */
   stop?: OverallStop | undefined;
 
   /**
+   * Errors that belong to the turn and not to a lane, in order.
+   *
    * @generated from field: repeated turnwire.packet.v1.TurnError errors = 6;
    */
   errors: TurnError[];
 
   /**
+   * User messages that joined the turn while it ran.
+   *
    * @generated from field: repeated turnwire.chat.v1.SteeredMessage steered_messages = 7;
    */
   steeredMessages: SteeredMessage[];
 
   /**
+   * Title of the session, if the turn brought one.
+   *
    * @generated from field: string title = 8;
    */
   title: string;
 
   /**
+   * Tags of the session, if the turn brought some.
+   *
    * @generated from field: repeated string tags = 9;
    */
   tags: string[];
 
   /**
+   * Questions the user may ask next.
+   *
    * @generated from field: repeated string follow_ups = 10;
    */
   followUps: string[];
 
   /**
+   * Status lines that belong to the turn; a later one with the same id has taken the place of the earlier.
+   *
    * @generated from field: repeated turnwire.packet.v1.StatusUpdate statuses = 11;
    */
   statuses: StatusUpdate[];
 
   /**
+   * Waits that are not over.
+   *
    * @generated from field: repeated turnwire.chat.v1.Wait waits = 12;
    */
   waits: Wait[];
 
   /**
+   * Client calls that are not settled.
+   *
    * @generated from field: repeated turnwire.chat.v1.PendingCall pending_calls = 13;
    */
   pendingCalls: PendingCall[];
 
   /**
+   * Third-party payloads, in order.
+   *
    * @generated from field: repeated turnwire.packet.v1.ExtensionPacket extensions = 14;
    */
   extensions: ExtensionPacket[];
 
   /**
+   * Packets whose payload this fold did not know.
+   *
    * @generated from field: uint32 unknown_packets = 15;
    */
   unknownPackets: number;
 
   /**
+   * True if one of them had must_understand: this state is not whole.
+   *
    * @generated from field: bool must_understand_missed = 16;
    */
   mustUnderstandMissed: boolean;
@@ -123,15 +158,21 @@ export const TurnStateSchema: GenMessage<TurnState> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_turn_state, 0);
 
 /**
+ * A user message that joined the running turn.
+ *
  * @generated from message turnwire.chat.v1.SteeredMessage
  */
 export type SteeredMessage = Message<"turnwire.chat.v1.SteeredMessage"> & {
   /**
+   * The packet that brought it.
+   *
    * @generated from field: turnwire.packet.v1.UserMessageAdded added = 1;
    */
   added?: UserMessageAdded | undefined;
 
   /**
+   * The packet's seq.
+   *
    * @generated from field: uint32 seq = 2;
    */
   seq: number;
@@ -145,15 +186,21 @@ export const SteeredMessageSchema: GenMessage<SteeredMessage> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_turn_state, 1);
 
 /**
+ * A wait that is not over.
+ *
  * @generated from message turnwire.chat.v1.Wait
  */
 export type Wait = Message<"turnwire.chat.v1.Wait"> & {
   /**
+   * The packet that began it.
+   *
    * @generated from field: turnwire.packet.v1.WaitStarted started = 1;
    */
   started?: WaitStarted | undefined;
 
   /**
+   * The lane that waits. Absent = the turn waits.
+   *
    * @generated from field: optional uint32 model_index = 2;
    */
   modelIndex?: number | undefined;
@@ -167,95 +214,133 @@ export const WaitSchema: GenMessage<Wait> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_turn_state, 2);
 
 /**
+ * One model's part of the turn.
+ *
  * @generated from message turnwire.chat.v1.LaneState
  */
 export type LaneState = Message<"turnwire.chat.v1.LaneState"> & {
   /**
+   * Number of the lane, from 0.
+   *
    * @generated from field: uint32 model_index = 1;
    */
   modelIndex: number;
 
   /**
+   * The model; the one that answered, once LaneEnd says so.
+   *
    * @generated from field: string model_id = 2;
    */
   modelId: string;
 
   /**
+   * Id of the message that the lane writes.
+   *
    * @generated from field: string assistant_message_id = 3;
    */
   assistantMessageId: string;
 
   /**
+   * Name of the model for people.
+   *
    * @generated from field: string display_name = 4;
    */
   displayName: string;
 
   /**
+   * The answer as text: its answer blocks in order.
+   *
    * @generated from field: string text = 5;
    */
   text: string;
 
   /**
+   * The blocks in the order in which they opened.
+   *
    * @generated from field: repeated turnwire.chat.v1.Block blocks = 6;
    */
   blocks: Block[];
 
   /**
+   * Documents that the answer cites, in the order of their first citation.
+   *
    * @generated from field: repeated turnwire.chat.v1.Citation citations = 7;
    */
   citations: Citation[];
 
   /**
+   * How the lane ended. Absent = it has not.
+   *
    * @generated from field: turnwire.packet.v1.LaneEnd end = 8;
    */
   end?: LaneEnd | undefined;
 
   /**
+   * What the lane's model calls have cost so far.
+   *
    * @generated from field: turnwire.packet.v1.Usage usage = 9;
    */
   usage?: Usage | undefined;
 
   /**
+   * Errors of the lane, in order.
+   *
    * @generated from field: repeated turnwire.packet.v1.TurnError errors = 10;
    */
   errors: TurnError[];
 
   /**
+   * Status lines of the lane; a later one with the same id has taken the place of the earlier.
+   *
    * @generated from field: repeated turnwire.packet.v1.StatusUpdate statuses = 11;
    */
   statuses: StatusUpdate[];
 
   /**
+   * Files that the lane made.
+   *
    * @generated from field: repeated turnwire.packet.v1.Attachment files = 12;
    */
   files: Attachment[];
 
   /**
+   * Sources without a number in the text.
+   *
    * @generated from field: repeated turnwire.packet.v1.SourceInfo sources = 13;
    */
   sources: SourceInfo[];
 
   /**
+   * Embeds; a later one that replaces has taken the place of the earlier.
+   *
    * @generated from field: repeated turnwire.packet.v1.EmbedInfo embeds = 14;
    */
   embeds: EmbedInfo[];
 
   /**
+   * What became of the conversation on its way to the model.
+   *
    * @generated from field: repeated turnwire.packet.v1.ContextInfo context = 15;
    */
   context: ContextInfo[];
 
   /**
+   * The cycle that the lane is in, from 1. 0 = none yet.
+   *
    * @generated from field: uint32 current_cycle = 16;
    */
   currentCycle: number;
 
   /**
+   * The cycles so far.
+   *
    * @generated from field: repeated turnwire.chat.v1.CycleState cycles = 17;
    */
   cycles: CycleState[];
 
   /**
+   * True once LaneStarted was read.
+   *
    * @generated from field: bool started = 18;
    */
   started: boolean;
@@ -269,45 +354,63 @@ export const LaneStateSchema: GenMessage<LaneState> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_turn_state, 3);
 
 /**
+ * One cycle of a lane.
+ *
  * @generated from message turnwire.chat.v1.CycleState
  */
 export type CycleState = Message<"turnwire.chat.v1.CycleState"> & {
   /**
+   * Number of the cycle, from 1.
+   *
    * @generated from field: uint32 cycle = 1;
    */
   cycle: number;
 
   /**
+   * Number of the attempt, from 1.
+   *
    * @generated from field: uint32 attempt = 2;
    */
   attempt: number;
 
   /**
+   * The model that was called.
+   *
    * @generated from field: string model_id = 3;
    */
   modelId: string;
 
   /**
+   * Why the model stopped.
+   *
    * @generated from field: turnwire.packet.v1.FinishReason finish_reason = 4;
    */
   finishReason: FinishReason;
 
   /**
+   * What the model call cost.
+   *
    * @generated from field: turnwire.packet.v1.Usage usage = 5;
    */
   usage?: Usage | undefined;
 
   /**
+   * Seq of CycleStarted.
+   *
    * @generated from field: uint32 first_seq = 6;
    */
   firstSeq: number;
 
   /**
+   * True once CycleEnd was read.
+   *
    * @generated from field: bool ended = 7;
    */
   ended: boolean;
 
   /**
+   * True if a CycleReset took it back.
+   *
    * @generated from field: bool reset = 8;
    */
   reset: boolean;
@@ -321,25 +424,35 @@ export const CycleStateSchema: GenMessage<CycleState> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_turn_state, 4);
 
 /**
+ * A document that the answer cites.
+ *
  * @generated from message turnwire.chat.v1.Citation
  */
 export type Citation = Message<"turnwire.chat.v1.Citation"> & {
   /**
+   * The number as it stands in the text.
+   *
    * @generated from field: uint32 number = 1;
    */
   number: number;
 
   /**
+   * The document. Only document_id is set if the packets did not bring it.
+   *
    * @generated from field: turnwire.packet.v1.Document document = 2;
    */
   document?: Document | undefined;
 
   /**
+   * Where its first marker starts in the block's text, in code points.
+   *
    * @generated from field: uint32 start_char = 3;
    */
   startChar: number;
 
   /**
+   * Where that marker ends, in code points, exclusive.
+   *
    * @generated from field: uint32 end_char = 4;
    */
   endChar: number;
@@ -353,64 +466,88 @@ export const CitationSchema: GenMessage<Citation> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_turn_state, 5);
 
 /**
+ * One block of a lane: what one placement showed.
+ *
  * @generated from message turnwire.chat.v1.Block
  */
 export type Block = Message<"turnwire.chat.v1.Block"> & {
   /**
+   * Where it stands.
+   *
    * @generated from field: turnwire.packet.v1.Placement placement = 1;
    */
   placement?: Placement | undefined;
 
   /**
+   * Seq of the packet that opened it.
+   *
    * @generated from field: uint32 first_seq = 2;
    */
   firstSeq: number;
 
   /**
+   * Seq of the last packet that belongs to it.
+   *
    * @generated from field: uint32 last_seq = 3;
    */
   lastSeq: number;
 
   /**
+   * Whether it is still being written.
+   *
    * @generated from field: turnwire.chat.v1.BlockStatus status = 4;
    */
   status: BlockStatus;
 
   /**
+   * What it is.
+   *
    * @generated from oneof turnwire.chat.v1.Block.block
    */
   block: {
     /**
+     * Reasoning.
+     *
      * @generated from field: turnwire.chat.v1.TextBlock reasoning = 5;
      */
     value: TextBlock;
     case: "reasoning";
   } | {
     /**
+     * An answer or narration.
+     *
      * @generated from field: turnwire.chat.v1.TextBlock answer = 6;
      */
     value: TextBlock;
     case: "answer";
   } | {
     /**
+     * A tool call.
+     *
      * @generated from field: turnwire.chat.v1.ToolBlock tool = 7;
      */
     value: ToolBlock;
     case: "tool";
   } | {
     /**
+     * A research plan.
+     *
      * @generated from field: turnwire.chat.v1.TextBlock research_plan = 8;
      */
     value: TextBlock;
     case: "researchPlan";
   } | {
     /**
+     * A research agent's report.
+     *
      * @generated from field: turnwire.chat.v1.TextBlock report = 9;
      */
     value: TextBlock;
     case: "report";
   } | {
     /**
+     * A research or coding agent.
+     *
      * @generated from field: turnwire.chat.v1.AgentBlock agent = 10;
      */
     value: AgentBlock;
@@ -418,6 +555,8 @@ export type Block = Message<"turnwire.chat.v1.Block"> & {
   } | { case: undefined; value?: undefined };
 
   /**
+   * The cycle it belongs to, from 1. 0 = none.
+   *
    * @generated from field: uint32 cycle = 11;
    */
   cycle: number;
@@ -431,45 +570,63 @@ export const BlockSchema: GenMessage<Block> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_turn_state, 6);
 
 /**
+ * A block of text.
+ *
  * @generated from message turnwire.chat.v1.TextBlock
  */
 export type TextBlock = Message<"turnwire.chat.v1.TextBlock"> & {
   /**
+   * The text: its deltas joined, or what replaced them.
+   *
    * @generated from field: string text = 1;
    */
   text: string;
 
   /**
+   * Milliseconds that it was open, where the packets say so.
+   *
    * @generated from field: uint32 duration_ms = 2;
    */
   durationMs: number;
 
   /**
+   * Answer or narration. Unset for other blocks and until the block is closed.
+   *
    * @generated from field: turnwire.packet.v1.AnswerKind kind = 3;
    */
   kind: AnswerKind;
 
   /**
+   * True if the text ends early, or is the cut form of a replacement.
+   *
    * @generated from field: bool truncated = 4;
    */
   truncated: boolean;
 
   /**
+   * True if the provider withheld text.
+   *
    * @generated from field: bool redacted = 5;
    */
   redacted: boolean;
 
   /**
+   * Documents that came with the block.
+   *
    * @generated from field: repeated turnwire.packet.v1.Document documents = 6;
    */
   documents: Document[];
 
   /**
+   * Why the model stopped.
+   *
    * @generated from field: turnwire.packet.v1.FinishReason finish_reason = 7;
    */
   finishReason: FinishReason;
 
   /**
+   * Milliseconds from the start of the turn to the model call that wrote the block.
+   *
    * @generated from field: uint32 pre_answer_ms = 8;
    */
   preAnswerMs: number;
@@ -483,35 +640,49 @@ export const TextBlockSchema: GenMessage<TextBlock> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_turn_state, 7);
 
 /**
+ * A tool call.
+ *
  * @generated from message turnwire.chat.v1.ToolBlock
  */
 export type ToolBlock = Message<"turnwire.chat.v1.ToolBlock"> & {
   /**
+   * The packet that opened it.
+   *
    * @generated from field: turnwire.packet.v1.ToolCallStart call = 1;
    */
   call?: ToolCallStart | undefined;
 
   /**
+   * The arguments so far, as the model wrote them.
+   *
    * @generated from field: string arguments_json = 2;
    */
   argumentsJson: string;
 
   /**
+   * The complete arguments. Absent = not complete, or cut off.
+   *
    * @generated from field: turnwire.packet.v1.ToolCallReady ready = 3;
    */
   ready?: ToolCallReady | undefined;
 
   /**
+   * The result. Absent = none yet.
+   *
    * @generated from field: turnwire.packet.v1.ToolCallResult result = 4;
    */
   result?: ToolCallResult | undefined;
 
   /**
+   * The end of the section. Absent = it has not ended.
+   *
    * @generated from field: turnwire.packet.v1.SectionEnd end = 5;
    */
   end?: SectionEnd | undefined;
 
   /**
+   * The tool's own packets in order; runs of output deltas are joined.
+   *
    * @generated from field: repeated turnwire.packet.v1.Packet detail = 6;
    */
   detail: Packet[];
@@ -525,30 +696,42 @@ export const ToolBlockSchema: GenMessage<ToolBlock> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_turn_state, 8);
 
 /**
+ * A research or coding agent.
+ *
  * @generated from message turnwire.chat.v1.AgentBlock
  */
 export type AgentBlock = Message<"turnwire.chat.v1.AgentBlock"> & {
   /**
+   * The task or query.
+   *
    * @generated from field: string task = 1;
    */
   task: string;
 
   /**
+   * The repository, for coding agents.
+   *
    * @generated from field: string repo = 2;
    */
   repo: string;
 
   /**
+   * What the agent said while it worked.
+   *
    * @generated from field: string thinking = 3;
    */
   thinking: string;
 
   /**
+   * Its answer.
+   *
    * @generated from field: string answer = 4;
    */
   answer: string;
 
   /**
+   * The end of the section. Absent = it has not ended.
+   *
    * @generated from field: turnwire.packet.v1.SectionEnd end = 5;
    */
   end?: SectionEnd | undefined;
@@ -562,20 +745,28 @@ export const AgentBlockSchema: GenMessage<AgentBlock> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_turn_state, 9);
 
 /**
+ * A client call that is not settled.
+ *
  * @generated from message turnwire.chat.v1.PendingCall
  */
 export type PendingCall = Message<"turnwire.chat.v1.PendingCall"> & {
   /**
+   * The packet that asked.
+   *
    * @generated from field: turnwire.packet.v1.ClientCallRequest request = 1;
    */
   request?: ClientCallRequest | undefined;
 
   /**
+   * True if a client has taken it.
+   *
    * @generated from field: bool claimed = 2;
    */
   claimed: boolean;
 
   /**
+   * Until when the claim holds.
+   *
    * @generated from field: google.protobuf.Timestamp lease_expires_at = 3;
    */
   leaseExpiresAt?: Timestamp | undefined;
@@ -589,25 +780,35 @@ export const PendingCallSchema: GenMessage<PendingCall> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_turn_state, 10);
 
 /**
+ * Whether a block is still being written.
+ *
  * @generated from enum turnwire.chat.v1.BlockStatus
  */
 export enum BlockStatus {
   /**
+   * Never set.
+   *
    * @generated from enum value: BLOCK_STATUS_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * More may come.
+   *
    * @generated from enum value: BLOCK_STATUS_OPEN = 1;
    */
   OPEN = 1,
 
   /**
+   * It is complete, or was ended with its turn.
+   *
    * @generated from enum value: BLOCK_STATUS_DONE = 2;
    */
   DONE = 2,
 
   /**
+   * A CycleReset took it back; it is no part of the answer.
+   *
    * @generated from enum value: BLOCK_STATUS_DISCARDED = 3;
    */
   DISCARDED = 3,

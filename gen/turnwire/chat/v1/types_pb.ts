@@ -2,8 +2,11 @@
 // @generated from file turnwire/chat/v1/types.proto (package turnwire.chat.v1, syntax proto3)
 /* eslint-disable */
 
+// Values of the chat services: sessions, messages, turns as lists show them, the options of a send, documents and files.
+
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import { file_buf_validate_validate } from "../../../buf/validate/validate_pb.js";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { LaneState } from "./turn_state_pb.js";
@@ -16,73 +19,101 @@ import type { Message as Message$1 } from "@bufbuild/protobuf";
  * Describes the file turnwire/chat/v1/types.proto.
  */
 export const file_turnwire_chat_v1_types: GenFile = /*@__PURE__*/
-  fileDesc("Chx0dXJud2lyZS9jaGF0L3YxL3R5cGVzLnByb3RvEhB0dXJud2lyZS5jaGF0LnYxIqUDCgdTZXNzaW9uEhIKCnNlc3Npb25faWQYASABKAkSDQoFdGl0bGUYAiABKAkSDAoEdGFncxgDIAMoCRIvCgtjcmVhdGVfdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoLdXBkYXRlX3RpbWUYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhEKCWluY29nbml0bxgGIAEoCBIzCghzZXR0aW5ncxgHIAEoCzIhLnR1cm53aXJlLmNoYXQudjEuU2Vzc2lvblNldHRpbmdzEhoKEmN1cnJlbnRfbWVzc2FnZV9pZBgIIAEoCRIzCgxhY3RpdmVfdHVybnMYCSADKAsyHS50dXJud2lyZS5jaGF0LnYxLlR1cm5TdW1tYXJ5EjIKDHF1ZXVlZF9zZW5kcxgKIAMoCzIcLnR1cm53aXJlLmNoYXQudjEuUXVldWVkU2VuZBISCgpwcm9qZWN0X2lkGAsgASgJEhAKCGFyY2hpdmVkGAwgASgIEhQKCHJldmlzaW9uGA0gASgEQgIwASKhAQoPU2Vzc2lvblNldHRpbmdzEhEKCW1vZGVsX2lkcxgBIAMoCRIVCg1zeXN0ZW1fcHJvbXB0GAIgASgJEjMKB2lmX2J1c3kYAyABKA4yIi50dXJud2lyZS5jaGF0LnYxLkRvdWJsZVNlbmRQb2xpY3kSLwoIZGVmYXVsdHMYBCABKAsyHS50dXJud2lyZS5jaGF0LnYxLlR1cm5PcHRpb25zIpUBCgpRdWV1ZWRTZW5kEhIKCnJlcXVlc3RfaWQYASABKAkSDAoEdGV4dBgCIAEoCRIvCgtjcmVhdGVfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDwoHdHVybl9pZBgEIAEoCRIQCghwb3NpdGlvbhgFIAEoDRIRCgl0cnVuY2F0ZWQYBiABKAgivAMKC1R1cm5TdW1tYXJ5Eg8KB3R1cm5faWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIsCgZzdGF0dXMYAyABKA4yHC50dXJud2lyZS5jaGF0LnYxLlR1cm5TdGF0dXMSEAoIaGVhZF9zZXEYBCABKA0SLAoFbGFuZXMYBSADKAsyHS50dXJud2lyZS5jaGF0LnYxLkxhbmVTdW1tYXJ5Ei4KCnN0YXJ0X3RpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiwKCGVuZF90aW1lGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIXCg91c2VyX21lc3NhZ2VfaWQYCCABKAkSEgoKcmVxdWVzdF9pZBgJIAEoCRIwCgdvdXRjb21lGAogASgOMh8udHVybndpcmUucGFja2V0LnYxLlR1cm5PdXRjb21lEjMKC3N0b3BfcmVhc29uGAsgASgOMh4udHVybndpcmUucGFja2V0LnYxLlN0b3BSZWFzb24SKAoFdXNhZ2UYDCABKAsyGS50dXJud2lyZS5wYWNrZXQudjEuVXNhZ2UipAEKC0xhbmVTdW1tYXJ5EhMKC21vZGVsX2luZGV4GAEgASgNEhAKCG1vZGVsX2lkGAIgASgJEhIKCm1lc3NhZ2VfaWQYAyABKAkSMAoHb3V0Y29tZRgEIAEoDjIfLnR1cm53aXJlLnBhY2tldC52MS5UdXJuT3V0Y29tZRIoCgV1c2FnZRgFIAEoCzIZLnR1cm53aXJlLnBhY2tldC52MS5Vc2FnZSLHAgoHTWVzc2FnZRISCgptZXNzYWdlX2lkGAEgASgJEhkKEXBhcmVudF9tZXNzYWdlX2lkGAIgASgJEg8KB3R1cm5faWQYAyABKAkSGAoLbW9kZWxfaW5kZXgYBCABKA1IAIgBARIrCgRyb2xlGAUgASgOMh0udHVybndpcmUuY2hhdC52MS5NZXNzYWdlUm9sZRIsCgVpbnB1dBgGIAEoCzIdLnR1cm53aXJlLnBhY2tldC52MS5Vc2VySW5wdXQSKwoGYW5zd2VyGAcgASgLMhsudHVybndpcmUuY2hhdC52MS5MYW5lU3RhdGUSLwoLY3JlYXRlX3RpbWUYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhkKEWNoaWxkX21lc3NhZ2VfaWRzGAkgAygJQg4KDF9tb2RlbF9pbmRleCKUBwoLVHVybk9wdGlvbnMSGgoNZGVlcF9yZXNlYXJjaBgBIAEoCEgAiAEBEjwKDHRvb2xfY2FsbGluZxgCIAEoDjIhLnR1cm53aXJlLmNoYXQudjEuVG9vbENhbGxpbmdNb2RlSAGIAQESNgoNYWxsb3dlZF90b29scxgDIAEoCzIfLnR1cm53aXJlLmNoYXQudjEuVG9vbFNlbGVjdGlvbhIbCg5mb3JjZWRfdG9vbF9pZBgEIAEoCUgCiAEBEhcKCm1heF9jeWNsZXMYBSABKA1IA4gBARI6Cg1jaXRhdGlvbl9tb2RlGAYgASgOMh4udHVybndpcmUuY2hhdC52MS5DaXRhdGlvbk1vZGVIBIgBARIwCghmZWF0dXJlcxgHIAEoCzIeLnR1cm53aXJlLmNoYXQudjEuRmVhdHVyZUZsYWdzEjIKB2ZpbHRlcnMYCCABKAsyIS50dXJud2lyZS5jaGF0LnYxLkZpbHRlclNlbGVjdGlvbhI3Cg5zZWFyY2hfZmlsdGVycxgJIAEoCzIfLnR1cm53aXJlLmNoYXQudjEuU2VhcmNoRmlsdGVycxIfChJhZGRpdGlvbmFsX2NvbnRleHQYCiABKAlIBYgBARI1CgxjbGllbnRfdG9vbHMYCyABKAsyHy50dXJud2lyZS5jaGF0LnYxLkNsaWVudFRvb2xTZXQSIQoUcmVzcG9uc2VfanNvbl9zY2hlbWEYDCABKAlIBogBARI4Cgxvbl9pbnRlcnJ1cHQYDSABKA4yHS50dXJud2lyZS5jaGF0LnYxLk9uSW50ZXJydXB0SAeIAQESGAoLZGVhZGxpbmVfbXMYDiABKA1ICIgBARI7ChBiYWNrZ3JvdW5kX3Rhc2tzGA8gASgLMiEudHVybndpcmUuY2hhdC52MS5CYWNrZ3JvdW5kVGFza3MSLgoJdmFyaWFibGVzGBAgASgLMhsudHVybndpcmUuY2hhdC52MS5WYXJpYWJsZXNCEAoOX2RlZXBfcmVzZWFyY2hCDwoNX3Rvb2xfY2FsbGluZ0IRCg9fZm9yY2VkX3Rvb2xfaWRCDQoLX21heF9jeWNsZXNCEAoOX2NpdGF0aW9uX21vZGVCFQoTX2FkZGl0aW9uYWxfY29udGV4dEIXChVfcmVzcG9uc2VfanNvbl9zY2hlbWFCDwoNX29uX2ludGVycnVwdEIOCgxfZGVhZGxpbmVfbXMinwEKDVNlYXJjaEZpbHRlcnMSDwoHc291cmNlcxgBIAMoCRIYChBkb2N1bWVudF9zZXRfaWRzGAIgAygJEikKBWFmdGVyGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIqCgZiZWZvcmUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgwKBHRhZ3MYBSADKAkiZwoKQ2xpZW50VG9vbBIMCgRuYW1lGAEgASgJEhMKC2Rlc2NyaXB0aW9uGAIgASgJEh4KFnBhcmFtZXRlcnNfanNvbl9zY2hlbWEYAyABKAkSFgoObmVlZHNfYXBwcm92YWwYBCABKAgicwoPQmFja2dyb3VuZFRhc2tzEhIKBXRpdGxlGAEgASgISACIAQESEQoEdGFncxgCIAEoCEgBiAEBEhcKCmZvbGxvd191cHMYAyABKAhIAogBAUIICgZfdGl0bGVCBwoFX3RhZ3NCDQoLX2ZvbGxvd191cHMiIQoNVG9vbFNlbGVjdGlvbhIQCgh0b29sX2lkcxgBIAMoCSJ2CgxGZWF0dXJlRmxhZ3MSOAoFZmxhZ3MYASADKAsyKS50dXJud2lyZS5jaGF0LnYxLkZlYXR1cmVGbGFncy5GbGFnc0VudHJ5GiwKCkZsYWdzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgIOgI4ASIlCg9GaWx0ZXJTZWxlY3Rpb24SEgoKZmlsdGVyX2lkcxgBIAMoCSI8Cg1DbGllbnRUb29sU2V0EisKBXRvb2xzGAEgAygLMhwudHVybndpcmUuY2hhdC52MS5DbGllbnRUb29sInMKCVZhcmlhYmxlcxI3CgZ2YWx1ZXMYASADKAsyJy50dXJud2lyZS5jaGF0LnYxLlZhcmlhYmxlcy5WYWx1ZXNFbnRyeRotCgtWYWx1ZXNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIpMBCg5NY3BDcmVkZW50aWFscxIRCglzZXJ2ZXJfaWQYASABKAkSPgoHaGVhZGVycxgCIAMoCzItLnR1cm53aXJlLmNoYXQudjEuTWNwQ3JlZGVudGlhbHMuSGVhZGVyc0VudHJ5Gi4KDEhlYWRlcnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIsABCg5Nb2RlbFNlbGVjdGlvbhIQCghtb2RlbF9pZBgBIAEoCRIuCghzYW1wbGluZxgCIAEoCzIcLnR1cm53aXJlLnBhY2tldC52MS5TYW1wbGluZxI9ChByZWFzb25pbmdfZWZmb3J0GAMgASgOMiMudHVybndpcmUucGFja2V0LnYxLlJlYXNvbmluZ0VmZm9ydBItCgZkaXJlY3QYBCABKAsyHS50dXJud2lyZS5jaGF0LnYxLkRpcmVjdE1vZGVsIjIKC0RpcmVjdE1vZGVsEgsKA2FwaRgBIAEoCRIWCg51cHN0cmVhbV9tb2RlbBgCIAEoCSK/AgoOU291cmNlRG9jdW1lbnQSEwoLZG9jdW1lbnRfaWQYASABKAkSDQoFdGl0bGUYAiABKAkSEgoKbWVkaWFfdHlwZRgDIAEoCRIwCgZzdGF0dXMYBCABKA4yIC50dXJud2lyZS5jaGF0LnYxLkRvY3VtZW50U3RhdHVzEi8KC2NyZWF0ZV90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgR0YWdzGAYgAygJEg4KBmNodW5rcxgHIAEoDRINCgVlcnJvchgIIAEoCRISCgpwcm9qZWN0X2lkGAkgASgJEgsKA3VybBgKIAEoCRIPCgdmaWxlX2lkGAsgASgJEhYKCnNpemVfYnl0ZXMYDCABKARCAjABEhsKD3Byb2Nlc3NlZF9ieXRlcxgNIAEoBEICMAEiugEKBEZpbGUSDwoHZmlsZV9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEhIKCm1lZGlhX3R5cGUYAyABKAkSFgoKc2l6ZV9ieXRlcxgEIAEoBEICMAESDgoGc2hhMjU2GAUgASgJEhUKDWRvd25sb2FkX3BhdGgYBiABKAkSLwoLY3JlYXRlX3RpbWUYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg8KB3R1cm5faWQYCCABKAkqtQEKEERvdWJsZVNlbmRQb2xpY3kSIgoeRE9VQkxFX1NFTkRfUE9MSUNZX1VOU1BFQ0lGSUVEEAASHQoZRE9VQkxFX1NFTkRfUE9MSUNZX1JFSkVDVBABEh4KGkRPVUJMRV9TRU5EX1BPTElDWV9FTlFVRVVFEAISIAocRE9VQkxFX1NFTkRfUE9MSUNZX0lOVEVSUlVQVBADEhwKGERPVUJMRV9TRU5EX1BPTElDWV9TVEVFUhAEKooBCgpUdXJuU3RhdHVzEhsKF1RVUk5fU1RBVFVTX1VOU1BFQ0lGSUVEEAASFgoSVFVSTl9TVEFUVVNfUVVFVUVEEAESFwoTVFVSTl9TVEFUVVNfUlVOTklORxACEhcKE1RVUk5fU1RBVFVTX1dBSVRJTkcQAxIVChFUVVJOX1NUQVRVU19FTkRFRBAEKl4KC01lc3NhZ2VSb2xlEhwKGE1FU1NBR0VfUk9MRV9VTlNQRUNJRklFRBAAEhUKEU1FU1NBR0VfUk9MRV9VU0VSEAESGgoWTUVTU0FHRV9ST0xFX0FTU0lTVEFOVBACKo0BCg9Ub29sQ2FsbGluZ01vZGUSIQodVE9PTF9DQUxMSU5HX01PREVfVU5TUEVDSUZJRUQQABIcChhUT09MX0NBTExJTkdfTU9ERV9OQVRJVkUQARIeChpUT09MX0NBTExJTkdfTU9ERV9QUk9NUFRFRBACEhkKFVRPT0xfQ0FMTElOR19NT0RFX09GRhADKnwKDENpdGF0aW9uTW9kZRIdChlDSVRBVElPTl9NT0RFX1VOU1BFQ0lGSUVEEAASGwoXQ0lUQVRJT05fTU9ERV9IWVBFUkxJTksQARIWChJDSVRBVElPTl9NT0RFX0tFRVAQAhIYChRDSVRBVElPTl9NT0RFX1JFTU9WRRADKmkKC09uSW50ZXJydXB0EhwKGE9OX0lOVEVSUlVQVF9VTlNQRUNJRklFRBAAEh4KGk9OX0lOVEVSUlVQVF9SRVNUQVJUX0NZQ0xFEAESHAoYT05fSU5URVJSVVBUX0lOVEVSUlVQVEVEEAIqpQEKDkRvY3VtZW50U3RhdHVzEh8KG0RPQ1VNRU5UX1NUQVRVU19VTlNQRUNJRklFRBAAEhwKGERPQ1VNRU5UX1NUQVRVU19JTkRFWElORxABEhkKFURPQ1VNRU5UX1NUQVRVU19SRUFEWRACEhoKFkRPQ1VNRU5UX1NUQVRVU19GQUlMRUQQAxIdChlET0NVTUVOVF9TVEFUVVNfQ0FOQ0VMTEVEEARiBnByb3RvMw", [file_google_protobuf_timestamp, file_turnwire_chat_v1_turn_state, file_turnwire_packet_v1_common]);
+  fileDesc("Chx0dXJud2lyZS9jaGF0L3YxL3R5cGVzLnByb3RvEhB0dXJud2lyZS5jaGF0LnYxIqcECgdTZXNzaW9uEjAKCnNlc3Npb25faWQYASABKAlCHLpIGXIXKIABMhJeW0EtWmEtejAtOV8uOi1dKiQSLAoFdGl0bGUYAiABKAlCHbpIGnIYKIAIMhNeW15ceDAwLVx4MWZceDdmXSokEjMKBHRhZ3MYAyADKAlCJbpIIpIBHxAgIhtyGRABKEAyE15bXlx4MDAtXHgxZlx4N2ZdKiQSLwoLY3JlYXRlX3RpbWUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC3VwZGF0ZV90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIRCglpbmNvZ25pdG8YBiABKAgSMwoIc2V0dGluZ3MYByABKAsyIS50dXJud2lyZS5jaGF0LnYxLlNlc3Npb25TZXR0aW5ncxIaChJjdXJyZW50X21lc3NhZ2VfaWQYCCABKAkSMwoMYWN0aXZlX3R1cm5zGAkgAygLMh0udHVybndpcmUuY2hhdC52MS5UdXJuU3VtbWFyeRIyCgxxdWV1ZWRfc2VuZHMYCiADKAsyHC50dXJud2lyZS5jaGF0LnYxLlF1ZXVlZFNlbmQSMAoKcHJvamVjdF9pZBgLIAEoCUIcukgZchcogAEyEl5bQS1aYS16MC05Xy46LV0qJBIQCghhcmNoaXZlZBgMIAEoCBIUCghyZXZpc2lvbhgNIAEoBEICMAEi3gEKD1Nlc3Npb25TZXR0aW5ncxI5Cgltb2RlbF9pZHMYASADKAlCJrpII5IBIBAIIhxyGhABKIACMhNeW15ceDAwLVx4MWZceDdmXSokEiAKDXN5c3RlbV9wcm9tcHQYAiABKAlCCbpIBnIEKICACBI9CgdpZl9idXN5GAMgASgOMiIudHVybndpcmUuY2hhdC52MS5Eb3VibGVTZW5kUG9saWN5Qgi6SAWCAQIQARIvCghkZWZhdWx0cxgEIAEoCzIdLnR1cm53aXJlLmNoYXQudjEuVHVybk9wdGlvbnMilQEKClF1ZXVlZFNlbmQSEgoKcmVxdWVzdF9pZBgBIAEoCRIMCgR0ZXh0GAIgASgJEi8KC2NyZWF0ZV90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgd0dXJuX2lkGAQgASgJEhAKCHBvc2l0aW9uGAUgASgNEhEKCXRydW5jYXRlZBgGIAEoCCK8AwoLVHVyblN1bW1hcnkSDwoHdHVybl9pZBgBIAEoCRISCgpzZXNzaW9uX2lkGAIgASgJEiwKBnN0YXR1cxgDIAEoDjIcLnR1cm53aXJlLmNoYXQudjEuVHVyblN0YXR1cxIQCghoZWFkX3NlcRgEIAEoDRIsCgVsYW5lcxgFIAMoCzIdLnR1cm53aXJlLmNoYXQudjEuTGFuZVN1bW1hcnkSLgoKc3RhcnRfdGltZRgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kX3RpbWUYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhcKD3VzZXJfbWVzc2FnZV9pZBgIIAEoCRISCgpyZXF1ZXN0X2lkGAkgASgJEjAKB291dGNvbWUYCiABKA4yHy50dXJud2lyZS5wYWNrZXQudjEuVHVybk91dGNvbWUSMwoLc3RvcF9yZWFzb24YCyABKA4yHi50dXJud2lyZS5wYWNrZXQudjEuU3RvcFJlYXNvbhIoCgV1c2FnZRgMIAEoCzIZLnR1cm53aXJlLnBhY2tldC52MS5Vc2FnZSKkAQoLTGFuZVN1bW1hcnkSEwoLbW9kZWxfaW5kZXgYASABKA0SEAoIbW9kZWxfaWQYAiABKAkSEgoKbWVzc2FnZV9pZBgDIAEoCRIwCgdvdXRjb21lGAQgASgOMh8udHVybndpcmUucGFja2V0LnYxLlR1cm5PdXRjb21lEigKBXVzYWdlGAUgASgLMhkudHVybndpcmUucGFja2V0LnYxLlVzYWdlIscCCgdNZXNzYWdlEhIKCm1lc3NhZ2VfaWQYASABKAkSGQoRcGFyZW50X21lc3NhZ2VfaWQYAiABKAkSDwoHdHVybl9pZBgDIAEoCRIYCgttb2RlbF9pbmRleBgEIAEoDUgAiAEBEisKBHJvbGUYBSABKA4yHS50dXJud2lyZS5jaGF0LnYxLk1lc3NhZ2VSb2xlEiwKBWlucHV0GAYgASgLMh0udHVybndpcmUucGFja2V0LnYxLlVzZXJJbnB1dBIrCgZhbnN3ZXIYByABKAsyGy50dXJud2lyZS5jaGF0LnYxLkxhbmVTdGF0ZRIvCgtjcmVhdGVfdGltZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASGQoRY2hpbGRfbWVzc2FnZV9pZHMYCSADKAlCDgoMX21vZGVsX2luZGV4IoIICgtUdXJuT3B0aW9ucxIaCg1kZWVwX3Jlc2VhcmNoGAEgASgISACIAQESRgoMdG9vbF9jYWxsaW5nGAIgASgOMiEudHVybndpcmUuY2hhdC52MS5Ub29sQ2FsbGluZ01vZGVCCLpIBYIBAhABSAGIAQESNgoNYWxsb3dlZF90b29scxgDIAEoCzIfLnR1cm53aXJlLmNoYXQudjEuVG9vbFNlbGVjdGlvbhI8Cg5mb3JjZWRfdG9vbF9pZBgEIAEoCUIfukgcchoQASiAAjITXlteXHgwMC1ceDFmXHg3Zl0qJEgCiAEBEiIKCm1heF9jeWNsZXMYBSABKA1CCbpIBioEGEAoAUgDiAEBEkQKDWNpdGF0aW9uX21vZGUYBiABKA4yHi50dXJud2lyZS5jaGF0LnYxLkNpdGF0aW9uTW9kZUIIukgFggECEAFIBIgBARIwCghmZWF0dXJlcxgHIAEoCzIeLnR1cm53aXJlLmNoYXQudjEuRmVhdHVyZUZsYWdzEjIKB2ZpbHRlcnMYCCABKAsyIS50dXJud2lyZS5jaGF0LnYxLkZpbHRlclNlbGVjdGlvbhI3Cg5zZWFyY2hfZmlsdGVycxgJIAEoCzIfLnR1cm53aXJlLmNoYXQudjEuU2VhcmNoRmlsdGVycxIqChJhZGRpdGlvbmFsX2NvbnRleHQYCiABKAlCCbpIBnIEKICABEgFiAEBEjUKDGNsaWVudF90b29scxgLIAEoCzIfLnR1cm53aXJlLmNoYXQudjEuQ2xpZW50VG9vbFNldBIsChRyZXNwb25zZV9qc29uX3NjaGVtYRgMIAEoCUIJukgGcgQogIAESAaIAQESQgoMb25faW50ZXJydXB0GA0gASgOMh0udHVybndpcmUuY2hhdC52MS5PbkludGVycnVwdEIIukgFggECEAFIB4gBARImCgtkZWFkbGluZV9tcxgOIAEoDUIMukgJKgcYgLiZKSgBSAiIAQESOwoQYmFja2dyb3VuZF90YXNrcxgPIAEoCzIhLnR1cm53aXJlLmNoYXQudjEuQmFja2dyb3VuZFRhc2tzEi4KCXZhcmlhYmxlcxgQIAEoCzIbLnR1cm53aXJlLmNoYXQudjEuVmFyaWFibGVzQhAKDl9kZWVwX3Jlc2VhcmNoQg8KDV90b29sX2NhbGxpbmdCEQoPX2ZvcmNlZF90b29sX2lkQg0KC19tYXhfY3ljbGVzQhAKDl9jaXRhdGlvbl9tb2RlQhUKE19hZGRpdGlvbmFsX2NvbnRleHRCFwoVX3Jlc3BvbnNlX2pzb25fc2NoZW1hQg8KDV9vbl9pbnRlcnJ1cHRCDgoMX2RlYWRsaW5lX21zIpYCCg1TZWFyY2hGaWx0ZXJzEjcKB3NvdXJjZXMYASADKAlCJrpII5IBIBBAIhxyGhABKIABMhNeW15ceDAwLVx4MWZceDdmXSokEkAKEGRvY3VtZW50X3NldF9pZHMYAiADKAlCJrpII5IBIBBAIhxyGhABKIABMhNeW15ceDAwLVx4MWZceDdmXSokEikKBWFmdGVyGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIqCgZiZWZvcmUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjMKBHRhZ3MYBSADKAlCJbpIIpIBHxAgIhtyGRABKEAyE15bXlx4MDAtXHgxZlx4N2ZdKiQimgEKCkNsaWVudFRvb2wSKgoEbmFtZRgBIAEoCUIcukgZchcyFV5bQS1aYS16MC05Xy1dezEsNjR9JBIdCgtkZXNjcmlwdGlvbhgCIAEoCUIIukgFcgMogEASKQoWcGFyYW1ldGVyc19qc29uX3NjaGVtYRgDIAEoCUIJukgGcgQogIAEEhYKDm5lZWRzX2FwcHJvdmFsGAQgASgIInMKD0JhY2tncm91bmRUYXNrcxISCgV0aXRsZRgBIAEoCEgAiAEBEhEKBHRhZ3MYAiABKAhIAYgBARIXCgpmb2xsb3dfdXBzGAMgASgISAKIAQFCCAoGX3RpdGxlQgcKBV90YWdzQg0KC19mb2xsb3dfdXBzIkoKDVRvb2xTZWxlY3Rpb24SOQoIdG9vbF9pZHMYASADKAlCJ7pIJJIBIRCAASIcchoQASiAAjITXlteXHgwMC1ceDFmXHg3Zl0qJCKIAQoMRmVhdHVyZUZsYWdzEkoKBWZsYWdzGAEgAygLMikudHVybndpcmUuY2hhdC52MS5GZWF0dXJlRmxhZ3MuRmxhZ3NFbnRyeUIQukgNmgEKEEAiBnIEEAEoQBosCgpGbGFnc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCDoCOAEiTQoPRmlsdGVyU2VsZWN0aW9uEjoKCmZpbHRlcl9pZHMYASADKAlCJrpII5IBIBAgIhxyGhABKIACMhNeW15ceDAwLVx4MWZceDdmXSokIkYKDUNsaWVudFRvb2xTZXQSNQoFdG9vbHMYASADKAsyHC50dXJud2lyZS5jaGF0LnYxLkNsaWVudFRvb2xCCLpIBZIBAhBAIo0BCglWYXJpYWJsZXMSUQoGdmFsdWVzGAEgAygLMicudHVybndpcmUuY2hhdC52MS5WYXJpYWJsZXMuVmFsdWVzRW50cnlCGLpIFZoBEhBAIgZyBBABKEAqBnIEKICAARotCgtWYWx1ZXNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIv0BCg5NY3BDcmVkZW50aWFscxIxCglzZXJ2ZXJfaWQYASABKAlCHrpIG3IZEAEogAEyEl5bQS1aYS16MC05Xy46LV0qJBKHAQoHaGVhZGVycxgCIAMoCzItLnR1cm53aXJlLmNoYXQudjEuTWNwQ3JlZGVudGlhbHMuSGVhZGVyc0VudHJ5Qke6SESaAUEQICImciQQASiAATIdXltBLVphLXowLTkhIyQlJicqKy5eX2B8fi1dKiQqFXITKIBAMg5eW15ceDAwXHJcbl0qJBouCgxIZWFkZXJzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASLrAQoOTW9kZWxTZWxlY3Rpb24SMQoIbW9kZWxfaWQYASABKAlCH7pIHHIaEAEogAIyE15bXlx4MDAtXHgxZlx4N2ZdKiQSLgoIc2FtcGxpbmcYAiABKAsyHC50dXJud2lyZS5wYWNrZXQudjEuU2FtcGxpbmcSRwoQcmVhc29uaW5nX2VmZm9ydBgDIAEoDjIjLnR1cm53aXJlLnBhY2tldC52MS5SZWFzb25pbmdFZmZvcnRCCLpIBYIBAhABEi0KBmRpcmVjdBgEIAEoCzIdLnR1cm53aXJlLmNoYXQudjEuRGlyZWN0TW9kZWwibgoLRGlyZWN0TW9kZWwSJgoDYXBpGAEgASgJQhm6SBZyFDISXlthLXowLTlfLV17MSw2NH0kEjcKDnVwc3RyZWFtX21vZGVsGAIgASgJQh+6SBxyGhABKIACMhNeW15ceDAwLVx4MWZceDdmXSokIr8CCg5Tb3VyY2VEb2N1bWVudBITCgtkb2N1bWVudF9pZBgBIAEoCRINCgV0aXRsZRgCIAEoCRISCgptZWRpYV90eXBlGAMgASgJEjAKBnN0YXR1cxgEIAEoDjIgLnR1cm53aXJlLmNoYXQudjEuRG9jdW1lbnRTdGF0dXMSLwoLY3JlYXRlX3RpbWUYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgwKBHRhZ3MYBiADKAkSDgoGY2h1bmtzGAcgASgNEg0KBWVycm9yGAggASgJEhIKCnByb2plY3RfaWQYCSABKAkSCwoDdXJsGAogASgJEg8KB2ZpbGVfaWQYCyABKAkSFgoKc2l6ZV9ieXRlcxgMIAEoBEICMAESGwoPcHJvY2Vzc2VkX2J5dGVzGA0gASgEQgIwASK6AQoERmlsZRIPCgdmaWxlX2lkGAEgASgJEgwKBG5hbWUYAiABKAkSEgoKbWVkaWFfdHlwZRgDIAEoCRIWCgpzaXplX2J5dGVzGAQgASgEQgIwARIOCgZzaGEyNTYYBSABKAkSFQoNZG93bmxvYWRfcGF0aBgGIAEoCRIvCgtjcmVhdGVfdGltZRgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDwoHdHVybl9pZBgIIAEoCSq1AQoQRG91YmxlU2VuZFBvbGljeRIiCh5ET1VCTEVfU0VORF9QT0xJQ1lfVU5TUEVDSUZJRUQQABIdChlET1VCTEVfU0VORF9QT0xJQ1lfUkVKRUNUEAESHgoaRE9VQkxFX1NFTkRfUE9MSUNZX0VOUVVFVUUQAhIgChxET1VCTEVfU0VORF9QT0xJQ1lfSU5URVJSVVBUEAMSHAoYRE9VQkxFX1NFTkRfUE9MSUNZX1NURUVSEAQqigEKClR1cm5TdGF0dXMSGwoXVFVSTl9TVEFUVVNfVU5TUEVDSUZJRUQQABIWChJUVVJOX1NUQVRVU19RVUVVRUQQARIXChNUVVJOX1NUQVRVU19SVU5OSU5HEAISFwoTVFVSTl9TVEFUVVNfV0FJVElORxADEhUKEVRVUk5fU1RBVFVTX0VOREVEEAQqXgoLTWVzc2FnZVJvbGUSHAoYTUVTU0FHRV9ST0xFX1VOU1BFQ0lGSUVEEAASFQoRTUVTU0FHRV9ST0xFX1VTRVIQARIaChZNRVNTQUdFX1JPTEVfQVNTSVNUQU5UEAIqjQEKD1Rvb2xDYWxsaW5nTW9kZRIhCh1UT09MX0NBTExJTkdfTU9ERV9VTlNQRUNJRklFRBAAEhwKGFRPT0xfQ0FMTElOR19NT0RFX05BVElWRRABEh4KGlRPT0xfQ0FMTElOR19NT0RFX1BST01QVEVEEAISGQoVVE9PTF9DQUxMSU5HX01PREVfT0ZGEAMqfAoMQ2l0YXRpb25Nb2RlEh0KGUNJVEFUSU9OX01PREVfVU5TUEVDSUZJRUQQABIbChdDSVRBVElPTl9NT0RFX0hZUEVSTElOSxABEhYKEkNJVEFUSU9OX01PREVfS0VFUBACEhgKFENJVEFUSU9OX01PREVfUkVNT1ZFEAMqaQoLT25JbnRlcnJ1cHQSHAoYT05fSU5URVJSVVBUX1VOU1BFQ0lGSUVEEAASHgoaT05fSU5URVJSVVBUX1JFU1RBUlRfQ1lDTEUQARIcChhPTl9JTlRFUlJVUFRfSU5URVJSVVBURUQQAiqlAQoORG9jdW1lbnRTdGF0dXMSHwobRE9DVU1FTlRfU1RBVFVTX1VOU1BFQ0lGSUVEEAASHAoYRE9DVU1FTlRfU1RBVFVTX0lOREVYSU5HEAESGQoVRE9DVU1FTlRfU1RBVFVTX1JFQURZEAISGgoWRE9DVU1FTlRfU1RBVFVTX0ZBSUxFRBADEh0KGURPQ1VNRU5UX1NUQVRVU19DQU5DRUxMRUQQBGIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp, file_turnwire_chat_v1_turn_state, file_turnwire_packet_v1_common]);
 
 /**
+ * A conversation: a tree of messages with one owner.
+ *
  * @generated from message turnwire.chat.v1.Session
  */
 export type Session = Message$1<"turnwire.chat.v1.Session"> & {
   /**
+   * Id of the session, made by the service. Set in UpdateSession to name it; ignored in CreateSession.
+   *
    * @generated from field: string session_id = 1;
    */
   sessionId: string;
 
   /**
+   * Title, at most 1 KiB. Empty = none yet; the service makes one if background tasks say so.
+   *
    * @generated from field: string title = 2;
    */
   title: string;
 
   /**
+   * Tags, at most 32 of at most 64 bytes.
+   *
    * @generated from field: repeated string tags = 3;
    */
   tags: string[];
 
   /**
+   * When it was made. Set by the service.
+   *
    * @generated from field: google.protobuf.Timestamp create_time = 4;
    */
   createTime?: Timestamp | undefined;
 
   /**
+   * When it last changed. Set by the service.
+   *
    * @generated from field: google.protobuf.Timestamp update_time = 5;
    */
   updateTime?: Timestamp | undefined;
 
   /**
+   * True if its content is not kept beyond its turns. Chosen at creation.
+   *
    * @generated from field: bool incognito = 6;
    */
   incognito: boolean;
 
   /**
+   * What sends use unless they say otherwise.
+   *
    * @generated from field: turnwire.chat.v1.SessionSettings settings = 7;
    */
   settings?: SessionSettings | undefined;
 
   /**
+   * Last message of the branch that is shown and that a send without a position continues. Set by the service.
+   *
    * @generated from field: string current_message_id = 8;
    */
   currentMessageId: string;
 
   /**
+   * Turns that run or wait, with their heads. Set by the service.
+   *
    * @generated from field: repeated turnwire.chat.v1.TurnSummary active_turns = 9;
    */
   activeTurns: TurnSummary[];
 
   /**
+   * Sends that wait for a turn to end, first in line first. Set by the service.
+   *
    * @generated from field: repeated turnwire.chat.v1.QueuedSend queued_sends = 10;
    */
   queuedSends: QueuedSend[];
 
   /**
+   * The project it belongs to. Empty = none.
+   *
    * @generated from field: string project_id = 11;
    */
   projectId: string;
 
   /**
+   * True if the user has put it away; clients list it apart.
+   *
    * @generated from field: bool archived = 12;
    */
   archived: boolean;
 
   /**
+   * Grows with each change. Set by the service.
+   *
    * @generated from field: uint64 revision = 13 [jstype = JS_STRING];
    */
   revision: string;
@@ -96,25 +127,35 @@ export const SessionSchema: GenMessage<Session> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_types, 0);
 
 /**
+ * What the sends of a session use unless they say otherwise. Never holds credentials.
+ *
  * @generated from message turnwire.chat.v1.SessionSettings
  */
 export type SessionSettings = Message$1<"turnwire.chat.v1.SessionSettings"> & {
   /**
+   * Models, one lane each. At most 8. Empty = the service's default model.
+   *
    * @generated from field: repeated string model_ids = 1;
    */
   modelIds: string[];
 
   /**
+   * Text that the models read before the conversation, at most 128 KiB.
+   *
    * @generated from field: string system_prompt = 2;
    */
   systemPrompt: string;
 
   /**
+   * What a send does while a turn runs. Unset = REJECT.
+   *
    * @generated from field: turnwire.chat.v1.DoubleSendPolicy if_busy = 3;
    */
   ifBusy: DoubleSendPolicy;
 
   /**
+   * Options of the turns.
+   *
    * @generated from field: turnwire.chat.v1.TurnOptions defaults = 4;
    */
   defaults?: TurnOptions | undefined;
@@ -128,35 +169,49 @@ export const SessionSettingsSchema: GenMessage<SessionSettings> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_types, 1);
 
 /**
+ * A send that waits in line.
+ *
  * @generated from message turnwire.chat.v1.QueuedSend
  */
 export type QueuedSend = Message$1<"turnwire.chat.v1.QueuedSend"> & {
   /**
+   * The send.
+   *
    * @generated from field: string request_id = 1;
    */
   requestId: string;
 
   /**
+   * Its text, at most 64 KiB of it.
+   *
    * @generated from field: string text = 2;
    */
   text: string;
 
   /**
+   * When it came.
+   *
    * @generated from field: google.protobuf.Timestamp create_time = 3;
    */
   createTime?: Timestamp | undefined;
 
   /**
+   * Id of the turn that it will start.
+   *
    * @generated from field: string turn_id = 4;
    */
   turnId: string;
 
   /**
+   * Place in line, from 1.
+   *
    * @generated from field: uint32 position = 5;
    */
   position: number;
 
   /**
+   * True if the text is cut here.
+   *
    * @generated from field: bool truncated = 6;
    */
   truncated: boolean;
@@ -170,65 +225,91 @@ export const QueuedSendSchema: GenMessage<QueuedSend> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_types, 2);
 
 /**
+ * A turn as lists and events show it.
+ *
  * @generated from message turnwire.chat.v1.TurnSummary
  */
 export type TurnSummary = Message$1<"turnwire.chat.v1.TurnSummary"> & {
   /**
+   * The turn.
+   *
    * @generated from field: string turn_id = 1;
    */
   turnId: string;
 
   /**
+   * Its session.
+   *
    * @generated from field: string session_id = 2;
    */
   sessionId: string;
 
   /**
+   * Whether it runs.
+   *
    * @generated from field: turnwire.chat.v1.TurnStatus status = 3;
    */
   status: TurnStatus;
 
   /**
+   * Greatest seq in its log: what a reader that starts now will reach at once.
+   *
    * @generated from field: uint32 head_seq = 4;
    */
   headSeq: number;
 
   /**
+   * Its lanes in the order of model_index.
+   *
    * @generated from field: repeated turnwire.chat.v1.LaneSummary lanes = 5;
    */
   lanes: LaneSummary[];
 
   /**
+   * When it started.
+   *
    * @generated from field: google.protobuf.Timestamp start_time = 6;
    */
   startTime?: Timestamp | undefined;
 
   /**
+   * When it ended. Absent = it has not.
+   *
    * @generated from field: google.protobuf.Timestamp end_time = 7;
    */
   endTime?: Timestamp | undefined;
 
   /**
+   * The user message that it answers.
+   *
    * @generated from field: string user_message_id = 8;
    */
   userMessageId: string;
 
   /**
+   * The send that started it.
+   *
    * @generated from field: string request_id = 9;
    */
   requestId: string;
 
   /**
+   * How it ended. Unset until then.
+   *
    * @generated from field: turnwire.packet.v1.TurnOutcome outcome = 10;
    */
   outcome: TurnOutcome;
 
   /**
+   * Why it ended early. Unset if it did not.
+   *
    * @generated from field: turnwire.packet.v1.StopReason stop_reason = 11;
    */
   stopReason: StopReason;
 
   /**
+   * What it cost. Absent until it has ended.
+   *
    * @generated from field: turnwire.packet.v1.Usage usage = 12;
    */
   usage?: Usage | undefined;
@@ -242,30 +323,42 @@ export const TurnSummarySchema: GenMessage<TurnSummary> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_types, 3);
 
 /**
+ * A lane as lists show it.
+ *
  * @generated from message turnwire.chat.v1.LaneSummary
  */
 export type LaneSummary = Message$1<"turnwire.chat.v1.LaneSummary"> & {
   /**
+   * Number of the lane, from 0.
+   *
    * @generated from field: uint32 model_index = 1;
    */
   modelIndex: number;
 
   /**
+   * The model that was asked for, then the one that answered.
+   *
    * @generated from field: string model_id = 2;
    */
   modelId: string;
 
   /**
+   * The assistant message that it writes.
+   *
    * @generated from field: string message_id = 3;
    */
   messageId: string;
 
   /**
+   * How it ended. Unset until then.
+   *
    * @generated from field: turnwire.packet.v1.TurnOutcome outcome = 4;
    */
   outcome: TurnOutcome;
 
   /**
+   * What it cost. Absent until it has ended.
+   *
    * @generated from field: turnwire.packet.v1.Usage usage = 5;
    */
   usage?: Usage | undefined;
@@ -279,50 +372,70 @@ export const LaneSummarySchema: GenMessage<LaneSummary> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_types, 4);
 
 /**
+ * One node of a session's tree.
+ *
  * @generated from message turnwire.chat.v1.Message
  */
 export type Message = Message$1<"turnwire.chat.v1.Message"> & {
   /**
+   * Id of the message.
+   *
    * @generated from field: string message_id = 1;
    */
   messageId: string;
 
   /**
+   * The message that it follows. Empty = it begins a conversation.
+   *
    * @generated from field: string parent_message_id = 2;
    */
   parentMessageId: string;
 
   /**
+   * The turn that made it.
+   *
    * @generated from field: string turn_id = 3;
    */
   turnId: string;
 
   /**
+   * The lane that wrote it. Absent on user messages.
+   *
    * @generated from field: optional uint32 model_index = 4;
    */
   modelIndex?: number | undefined;
 
   /**
+   * Who wrote it.
+   *
    * @generated from field: turnwire.chat.v1.MessageRole role = 5;
    */
   role: MessageRole;
 
   /**
+   * What the user sent. Set on user messages.
+   *
    * @generated from field: turnwire.packet.v1.UserInput input = 6;
    */
   input?: UserInput | undefined;
 
   /**
+   * What the model answered. Set on assistant messages once their turn has ended.
+   *
    * @generated from field: turnwire.chat.v1.LaneState answer = 7;
    */
   answer?: LaneState | undefined;
 
   /**
+   * When it was stored.
+   *
    * @generated from field: google.protobuf.Timestamp create_time = 8;
    */
   createTime?: Timestamp | undefined;
 
   /**
+   * The messages that follow it, oldest first.
+   *
    * @generated from field: repeated string child_message_ids = 9;
    */
   childMessageIds: string[];
@@ -336,85 +449,120 @@ export const MessageSchema: GenMessage<Message> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_types, 5);
 
 /**
+ * How a turn is run. A field that is not set takes the session's default, then the service's. Lists and maps are wrapped
+ * in messages so that "none" and "not set" differ.
+ *
  * @generated from message turnwire.chat.v1.TurnOptions
  */
 export type TurnOptions = Message$1<"turnwire.chat.v1.TurnOptions"> & {
   /**
+   * Research in depth: plan, research agents, report.
+   *
    * @generated from field: optional bool deep_research = 1;
    */
   deepResearch?: boolean | undefined;
 
   /**
+   * How tools are offered to the model.
+   *
    * @generated from field: optional turnwire.chat.v1.ToolCallingMode tool_calling = 2;
    */
   toolCalling?: ToolCallingMode | undefined;
 
   /**
+   * Tools that may be used. Not set = all that the caller may use; an empty list = none.
+   *
    * @generated from field: turnwire.chat.v1.ToolSelection allowed_tools = 3;
    */
   allowedTools?: ToolSelection | undefined;
 
   /**
+   * Tool that the first cycle must call.
+   *
    * @generated from field: optional string forced_tool_id = 4;
    */
   forcedToolId?: string | undefined;
 
   /**
+   * Most model calls per lane, 1 to 64. Service default: 6.
+   *
    * @generated from field: optional uint32 max_cycles = 5;
    */
   maxCycles?: number | undefined;
 
   /**
+   * What becomes of citation markers. Service default: HYPERLINK.
+   *
    * @generated from field: optional turnwire.chat.v1.CitationMode citation_mode = 6;
    */
   citationMode?: CitationMode | undefined;
 
   /**
+   * Switches of features by name.
+   *
    * @generated from field: turnwire.chat.v1.FeatureFlags features = 7;
    */
   features?: FeatureFlags | undefined;
 
   /**
+   * Filters that the turn passes through.
+   *
    * @generated from field: turnwire.chat.v1.FilterSelection filters = 8;
    */
   filters?: FilterSelection | undefined;
 
   /**
+   * What narrows the search tools.
+   *
    * @generated from field: turnwire.chat.v1.SearchFilters search_filters = 9;
    */
   searchFilters?: SearchFilters | undefined;
 
   /**
+   * Text that the models read beside the message, at most 64 KiB.
+   *
    * @generated from field: optional string additional_context = 10;
    */
   additionalContext?: string | undefined;
 
   /**
+   * Tools that the client runs itself.
+   *
    * @generated from field: turnwire.chat.v1.ClientToolSet client_tools = 11;
    */
   clientTools?: ClientToolSet | undefined;
 
   /**
+   * JSON schema that the answer must fit, as text of at most 64 KiB.
+   *
    * @generated from field: optional string response_json_schema = 12;
    */
   responseJsonSchema?: string | undefined;
 
   /**
+   * What happens when the process dies while an answer is being shown. Service default: RESTART_CYCLE.
+   *
    * @generated from field: optional turnwire.chat.v1.OnInterrupt on_interrupt = 13;
    */
   onInterrupt?: OnInterrupt | undefined;
 
   /**
+   * Milliseconds after which the turn is stopped, waiting included: 1 to 86,400,000 (a day). Service default: 600,000.
+   *
    * @generated from field: optional uint32 deadline_ms = 14;
    */
   deadlineMs?: number | undefined;
 
   /**
+   * What is made in the background beside the answer.
+   *
    * @generated from field: turnwire.chat.v1.BackgroundTasks background_tasks = 15;
    */
   backgroundTasks?: BackgroundTasks | undefined;
 
   /**
+   * Values for the placeholders of prompts.
+   *
    * @generated from field: turnwire.chat.v1.Variables variables = 16;
    */
   variables?: Variables | undefined;
@@ -428,30 +576,42 @@ export const TurnOptionsSchema: GenMessage<TurnOptions> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_types, 6);
 
 /**
+ * What narrows the search tools.
+ *
  * @generated from message turnwire.chat.v1.SearchFilters
  */
 export type SearchFilters = Message$1<"turnwire.chat.v1.SearchFilters"> & {
   /**
+   * Kinds of origin, at most 64. Empty = all.
+   *
    * @generated from field: repeated string sources = 1;
    */
   sources: string[];
 
   /**
+   * Document sets, at most 64. Empty = all.
+   *
    * @generated from field: repeated string document_set_ids = 2;
    */
   documentSetIds: string[];
 
   /**
+   * Only documents from this time on.
+   *
    * @generated from field: google.protobuf.Timestamp after = 3;
    */
   after?: Timestamp | undefined;
 
   /**
+   * Only documents up to this time.
+   *
    * @generated from field: google.protobuf.Timestamp before = 4;
    */
   before?: Timestamp | undefined;
 
   /**
+   * Only documents with all of these tags, at most 32.
+   *
    * @generated from field: repeated string tags = 5;
    */
   tags: string[];
@@ -465,25 +625,35 @@ export const SearchFiltersSchema: GenMessage<SearchFilters> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_types, 7);
 
 /**
+ * A tool that the client runs itself: the turn sends a ClientCallRequest for each call.
+ *
  * @generated from message turnwire.chat.v1.ClientTool
  */
 export type ClientTool = Message$1<"turnwire.chat.v1.ClientTool"> & {
   /**
+   * Name that the model uses: 1 to 64 letters, digits, "_" or "-".
+   *
    * @generated from field: string name = 1;
    */
   name: string;
 
   /**
+   * What the tool does, for the model. At most 8 KiB.
+   *
    * @generated from field: string description = 2;
    */
   description: string;
 
   /**
+   * JSON schema of the arguments, as text of at most 64 KiB. Empty = an object without properties.
+   *
    * @generated from field: string parameters_json_schema = 3;
    */
   parametersJsonSchema: string;
 
   /**
+   * True if a person must approve each call.
+   *
    * @generated from field: bool needs_approval = 4;
    */
   needsApproval: boolean;
@@ -497,20 +667,28 @@ export const ClientToolSchema: GenMessage<ClientTool> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_types, 8);
 
 /**
+ * What is made in the background beside the answer. A field that is not set takes the default.
+ *
  * @generated from message turnwire.chat.v1.BackgroundTasks
  */
 export type BackgroundTasks = Message$1<"turnwire.chat.v1.BackgroundTasks"> & {
   /**
+   * A title for the session.
+   *
    * @generated from field: optional bool title = 1;
    */
   title?: boolean | undefined;
 
   /**
+   * Tags for the session.
+   *
    * @generated from field: optional bool tags = 2;
    */
   tags?: boolean | undefined;
 
   /**
+   * Questions the user may ask next.
+   *
    * @generated from field: optional bool follow_ups = 3;
    */
   followUps?: boolean | undefined;
@@ -524,12 +702,14 @@ export const BackgroundTasksSchema: GenMessage<BackgroundTasks> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_types, 9);
 
 /**
- * Wrapped, so that "none" and "not set" differ.
+ * A choice of tools.
  *
  * @generated from message turnwire.chat.v1.ToolSelection
  */
 export type ToolSelection = Message$1<"turnwire.chat.v1.ToolSelection"> & {
   /**
+   * The tools, at most 128. Empty = none.
+   *
    * @generated from field: repeated string tool_ids = 1;
    */
   toolIds: string[];
@@ -543,10 +723,14 @@ export const ToolSelectionSchema: GenMessage<ToolSelection> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_types, 10);
 
 /**
+ * Switches of features.
+ *
  * @generated from message turnwire.chat.v1.FeatureFlags
  */
 export type FeatureFlags = Message$1<"turnwire.chat.v1.FeatureFlags"> & {
   /**
+   * On or off by name. At most 64; names of 1 to 64 bytes.
+   *
    * @generated from field: map<string, bool> flags = 1;
    */
   flags: { [key: string]: boolean };
@@ -560,10 +744,14 @@ export const FeatureFlagsSchema: GenMessage<FeatureFlags> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_types, 11);
 
 /**
+ * A choice of filters.
+ *
  * @generated from message turnwire.chat.v1.FilterSelection
  */
 export type FilterSelection = Message$1<"turnwire.chat.v1.FilterSelection"> & {
   /**
+   * The filters, at most 32. Empty = none but the global ones.
+   *
    * @generated from field: repeated string filter_ids = 1;
    */
   filterIds: string[];
@@ -577,10 +765,14 @@ export const FilterSelectionSchema: GenMessage<FilterSelection> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_types, 12);
 
 /**
+ * Tools that the client runs.
+ *
  * @generated from message turnwire.chat.v1.ClientToolSet
  */
 export type ClientToolSet = Message$1<"turnwire.chat.v1.ClientToolSet"> & {
   /**
+   * The tools, at most 64. Empty = none.
+   *
    * @generated from field: repeated turnwire.chat.v1.ClientTool tools = 1;
    */
   tools: ClientTool[];
@@ -594,10 +786,14 @@ export const ClientToolSetSchema: GenMessage<ClientToolSet> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_types, 13);
 
 /**
+ * Values for the placeholders of prompts.
+ *
  * @generated from message turnwire.chat.v1.Variables
  */
 export type Variables = Message$1<"turnwire.chat.v1.Variables"> & {
   /**
+   * Values by name. At most 64; names of 1 to 64 bytes, values of at most 16 KiB.
+   *
    * @generated from field: map<string, string> values = 1;
    */
   values: { [key: string]: string };
@@ -611,17 +807,21 @@ export const VariablesSchema: GenMessage<Variables> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_types, 14);
 
 /**
- * Headers for one MCP server, used for this send only and never stored.
+ * HTTP headers for one MCP server. Used for this send only; never stored, logged or shown.
  *
  * @generated from message turnwire.chat.v1.McpCredentials
  */
 export type McpCredentials = Message$1<"turnwire.chat.v1.McpCredentials"> & {
   /**
+   * The server as the configuration names it.
+   *
    * @generated from field: string server_id = 1;
    */
   serverId: string;
 
   /**
+   * Headers by name. At most 32; values of at most 8 KiB in one line.
+   *
    * @generated from field: map<string, string> headers = 2;
    */
   headers: { [key: string]: string };
@@ -635,25 +835,35 @@ export const McpCredentialsSchema: GenMessage<McpCredentials> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_types, 15);
 
 /**
+ * One model of a send: one lane of the turn.
+ *
  * @generated from message turnwire.chat.v1.ModelSelection
  */
 export type ModelSelection = Message$1<"turnwire.chat.v1.ModelSelection"> & {
   /**
+   * A model of ListModels, or the caller's own name for a direct one. Required.
+   *
    * @generated from field: string model_id = 1;
    */
   modelId: string;
 
   /**
+   * How it picks its words.
+   *
    * @generated from field: turnwire.packet.v1.Sampling sampling = 2;
    */
   sampling?: Sampling | undefined;
 
   /**
+   * How much it reasons.
+   *
    * @generated from field: turnwire.packet.v1.ReasoningEffort reasoning_effort = 3;
    */
   reasoningEffort: ReasoningEffort;
 
   /**
+   * Set if the caller's own connection makes the call.
+   *
    * @generated from field: turnwire.chat.v1.DirectModel direct = 4;
    */
   direct?: DirectModel | undefined;
@@ -667,17 +877,21 @@ export const ModelSelectionSchema: GenMessage<ModelSelection> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_types, 16);
 
 /**
- * The caller's own connection makes the call: which dialect it speaks and what it calls the model.
+ * The caller's own connection makes the model call: which dialect it speaks, and what it calls the model.
  *
  * @generated from message turnwire.chat.v1.DirectModel
  */
 export type DirectModel = Message$1<"turnwire.chat.v1.DirectModel"> & {
   /**
+   * The dialect, for example "openai". 1 to 64 of a-z, 0-9, "_" or "-".
+   *
    * @generated from field: string api = 1;
    */
   api: string;
 
   /**
+   * The provider's name of the model.
+   *
    * @generated from field: string upstream_model = 2;
    */
   upstreamModel: string;
@@ -691,70 +905,98 @@ export const DirectModelSchema: GenMessage<DirectModel> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_types, 17);
 
 /**
+ * A document that was added for search.
+ *
  * @generated from message turnwire.chat.v1.SourceDocument
  */
 export type SourceDocument = Message$1<"turnwire.chat.v1.SourceDocument"> & {
   /**
+   * Id of the document.
+   *
    * @generated from field: string document_id = 1;
    */
   documentId: string;
 
   /**
+   * Title for people.
+   *
    * @generated from field: string title = 2;
    */
   title: string;
 
   /**
+   * MIME type of what was added.
+   *
    * @generated from field: string media_type = 3;
    */
   mediaType: string;
 
   /**
+   * Whether it can be found yet.
+   *
    * @generated from field: turnwire.chat.v1.DocumentStatus status = 4;
    */
   status: DocumentStatus;
 
   /**
+   * When it was added.
+   *
    * @generated from field: google.protobuf.Timestamp create_time = 5;
    */
   createTime?: Timestamp | undefined;
 
   /**
+   * Its tags.
+   *
    * @generated from field: repeated string tags = 6;
    */
   tags: string[];
 
   /**
+   * Passages that it was cut into.
+   *
    * @generated from field: uint32 chunks = 7;
    */
   chunks: number;
 
   /**
+   * Why indexing failed, in public words.
+   *
    * @generated from field: string error = 8;
    */
   error: string;
 
   /**
+   * The project it belongs to. Empty = none.
+   *
    * @generated from field: string project_id = 9;
    */
   projectId: string;
 
   /**
+   * The address it was read from.
+   *
    * @generated from field: string url = 10;
    */
   url: string;
 
   /**
+   * The file it was read from.
+   *
    * @generated from field: string file_id = 11;
    */
   fileId: string;
 
   /**
+   * Size of what was added, bytes.
+   *
    * @generated from field: uint64 size_bytes = 12 [jstype = JS_STRING];
    */
   sizeBytes: string;
 
   /**
+   * Bytes of it that are indexed.
+   *
    * @generated from field: uint64 processed_bytes = 13 [jstype = JS_STRING];
    */
   processedBytes: string;
@@ -768,45 +1010,63 @@ export const SourceDocumentSchema: GenMessage<SourceDocument> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_types, 18);
 
 /**
+ * A stored file.
+ *
  * @generated from message turnwire.chat.v1.File
  */
 export type File = Message$1<"turnwire.chat.v1.File"> & {
   /**
+   * Id of the file.
+   *
    * @generated from field: string file_id = 1;
    */
   fileId: string;
 
   /**
+   * Name for people, without a path.
+   *
    * @generated from field: string name = 2;
    */
   name: string;
 
   /**
+   * MIME type.
+   *
    * @generated from field: string media_type = 3;
    */
   mediaType: string;
 
   /**
+   * Size in bytes.
+   *
    * @generated from field: uint64 size_bytes = 4 [jstype = JS_STRING];
    */
   sizeBytes: string;
 
   /**
+   * SHA-256 of the content, lower-case hex.
+   *
    * @generated from field: string sha256 = 5;
    */
   sha256: string;
 
   /**
+   * Path at the edge under which it can be fetched: "/files/" and the id.
+   *
    * @generated from field: string download_path = 6;
    */
   downloadPath: string;
 
   /**
+   * When it was stored.
+   *
    * @generated from field: google.protobuf.Timestamp create_time = 7;
    */
   createTime?: Timestamp | undefined;
 
   /**
+   * The turn that made it. Empty if no turn did.
+   *
    * @generated from field: string turn_id = 8;
    */
   turnId: string;
@@ -820,30 +1080,42 @@ export const FileSchema: GenMessage<File> = /*@__PURE__*/
   messageDesc(file_turnwire_chat_v1_types, 19);
 
 /**
+ * What a send does when its session already runs a turn.
+ *
  * @generated from enum turnwire.chat.v1.DoubleSendPolicy
  */
 export enum DoubleSendPolicy {
   /**
+   * As the session says, else REJECT.
+   *
    * @generated from enum value: DOUBLE_SEND_POLICY_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * Refuse with SESSION_BUSY, naming the running turn.
+   *
    * @generated from enum value: DOUBLE_SEND_POLICY_REJECT = 1;
    */
   REJECT = 1,
 
   /**
+   * Wait in line.
+   *
    * @generated from enum value: DOUBLE_SEND_POLICY_ENQUEUE = 2;
    */
   ENQUEUE = 2,
 
   /**
+   * Stop the running turn (stop reason REPLACED), then start.
+   *
    * @generated from enum value: DOUBLE_SEND_POLICY_INTERRUPT = 3;
    */
   INTERRUPT = 3,
 
   /**
+   * Join the running turn: its next model call reads the message.
+   *
    * @generated from enum value: DOUBLE_SEND_POLICY_STEER = 4;
    */
   STEER = 4,
@@ -856,30 +1128,42 @@ export const DoubleSendPolicySchema: GenEnum<DoubleSendPolicy> = /*@__PURE__*/
   enumDesc(file_turnwire_chat_v1_types, 0);
 
 /**
+ * Whether a turn runs.
+ *
  * @generated from enum turnwire.chat.v1.TurnStatus
  */
 export enum TurnStatus {
   /**
+   * Never sent.
+   *
    * @generated from enum value: TURN_STATUS_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * It waits in line behind another turn of its session.
+   *
    * @generated from enum value: TURN_STATUS_QUEUED = 1;
    */
   QUEUED = 1,
 
   /**
+   * It runs.
+   *
    * @generated from enum value: TURN_STATUS_RUNNING = 2;
    */
   RUNNING = 2,
 
   /**
+   * It waits for a person or a client.
+   *
    * @generated from enum value: TURN_STATUS_WAITING = 3;
    */
   WAITING = 3,
 
   /**
+   * It has ended; the outcome says how.
+   *
    * @generated from enum value: TURN_STATUS_ENDED = 4;
    */
   ENDED = 4,
@@ -892,20 +1176,28 @@ export const TurnStatusSchema: GenEnum<TurnStatus> = /*@__PURE__*/
   enumDesc(file_turnwire_chat_v1_types, 1);
 
 /**
+ * Who wrote a message.
+ *
  * @generated from enum turnwire.chat.v1.MessageRole
  */
 export enum MessageRole {
   /**
+   * Never sent.
+   *
    * @generated from enum value: MESSAGE_ROLE_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * The user.
+   *
    * @generated from enum value: MESSAGE_ROLE_USER = 1;
    */
   USER = 1,
 
   /**
+   * A model.
+   *
    * @generated from enum value: MESSAGE_ROLE_ASSISTANT = 2;
    */
   ASSISTANT = 2,
@@ -918,25 +1210,35 @@ export const MessageRoleSchema: GenEnum<MessageRole> = /*@__PURE__*/
   enumDesc(file_turnwire_chat_v1_types, 2);
 
 /**
+ * How tools are offered to the model.
+ *
  * @generated from enum turnwire.chat.v1.ToolCallingMode
  */
 export enum ToolCallingMode {
   /**
+   * As if not set.
+   *
    * @generated from enum value: TOOL_CALLING_MODE_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * Through the provider's own tool calling.
+   *
    * @generated from enum value: TOOL_CALLING_MODE_NATIVE = 1;
    */
   NATIVE = 1,
 
   /**
+   * In the prompt; calls are read out of the text.
+   *
    * @generated from enum value: TOOL_CALLING_MODE_PROMPTED = 2;
    */
   PROMPTED = 2,
 
   /**
+   * Not at all.
+   *
    * @generated from enum value: TOOL_CALLING_MODE_OFF = 3;
    */
   OFF = 3,
@@ -949,25 +1251,35 @@ export const ToolCallingModeSchema: GenEnum<ToolCallingMode> = /*@__PURE__*/
   enumDesc(file_turnwire_chat_v1_types, 3);
 
 /**
+ * What becomes of citation markers in the text.
+ *
  * @generated from enum turnwire.chat.v1.CitationMode
  */
 export enum CitationMode {
   /**
+   * As if not set.
+   *
    * @generated from enum value: CITATION_MODE_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * A marker becomes a link: [[n]](url), or [n] for a document without an address.
+   *
    * @generated from enum value: CITATION_MODE_HYPERLINK = 1;
    */
   HYPERLINK = 1,
 
   /**
+   * Markers stay as the model wrote them.
+   *
    * @generated from enum value: CITATION_MODE_KEEP = 2;
    */
   KEEP = 2,
 
   /**
+   * Markers are taken out.
+   *
    * @generated from enum value: CITATION_MODE_REMOVE = 3;
    */
   REMOVE = 3,
@@ -980,20 +1292,28 @@ export const CitationModeSchema: GenEnum<CitationMode> = /*@__PURE__*/
   enumDesc(file_turnwire_chat_v1_types, 4);
 
 /**
+ * What happens to a turn whose process dies while an answer is being shown. Two answers are never joined.
+ *
  * @generated from enum turnwire.chat.v1.OnInterrupt
  */
 export enum OnInterrupt {
   /**
+   * As if not set.
+   *
    * @generated from enum value: ON_INTERRUPT_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * CycleReset takes the part back and the model is asked again.
+   *
    * @generated from enum value: ON_INTERRUPT_RESTART_CYCLE = 1;
    */
   RESTART_CYCLE = 1,
 
   /**
+   * The turn ends as interrupted and the part is kept. For clients that cannot take text back.
+   *
    * @generated from enum value: ON_INTERRUPT_INTERRUPTED = 2;
    */
   INTERRUPTED = 2,
@@ -1006,30 +1326,42 @@ export const OnInterruptSchema: GenEnum<OnInterrupt> = /*@__PURE__*/
   enumDesc(file_turnwire_chat_v1_types, 5);
 
 /**
+ * Whether a document can be found.
+ *
  * @generated from enum turnwire.chat.v1.DocumentStatus
  */
 export enum DocumentStatus {
   /**
+   * Never sent.
+   *
    * @generated from enum value: DOCUMENT_STATUS_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * It is being read and indexed.
+   *
    * @generated from enum value: DOCUMENT_STATUS_INDEXING = 1;
    */
   INDEXING = 1,
 
   /**
+   * It can be found.
+   *
    * @generated from enum value: DOCUMENT_STATUS_READY = 2;
    */
   READY = 2,
 
   /**
+   * It could not be indexed.
+   *
    * @generated from enum value: DOCUMENT_STATUS_FAILED = 3;
    */
   FAILED = 3,
 
   /**
+   * Indexing was cancelled.
+   *
    * @generated from enum value: DOCUMENT_STATUS_CANCELLED = 4;
    */
   CANCELLED = 4,

@@ -2,6 +2,9 @@
 // @generated from file turnwire/filter/v1/filter_service.proto (package turnwire.filter.v1, syntax proto3)
 /* eslint-disable */
 
+// The filter peer: looks at what goes into a turn, at its packets, and at the answer. Called by the chat service; anyone
+// may write such a peer from this file alone.
+
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import type { UserInput } from "../../packet/v1/common_pb.js";
@@ -17,10 +20,14 @@ export const file_turnwire_filter_v1_filter_service: GenFile = /*@__PURE__*/
   fileDesc("Cid0dXJud2lyZS9maWx0ZXIvdjEvZmlsdGVyX3NlcnZpY2UucHJvdG8SEnR1cm53aXJlLmZpbHRlci52MSInChJMaXN0RmlsdGVyc1JlcXVlc3QSEQoJdGVuYW50X2lkGAEgASgJIkIKE0xpc3RGaWx0ZXJzUmVzcG9uc2USKwoHZmlsdGVycxgBIAMoCzIaLnR1cm53aXJlLmZpbHRlci52MS5GaWx0ZXIiqgEKBkZpbHRlchIRCglmaWx0ZXJfaWQYASABKAkSEAoIcHJpb3JpdHkYAiABKAUSDgoGZ2xvYmFsGAMgASgIEhQKDHVzZXJfdG9nZ2xlZBgEIAEoCBIRCglmYWlsX29wZW4YBSABKAgSDQoFaW5sZXQYBiABKAgSDgoGc3RyZWFtGAcgASgIEg4KBm91dGxldBgIIAEoCBITCgt0YWtlc19maWxlcxgJIAEoCCKzAQoSRmlsdGVySW5sZXRSZXF1ZXN0Eg8KB3R1cm5faWQYASABKAkSEAoIbW9kZWxfaWQYAiABKAkSLAoFaW5wdXQYAyABKAsyHS50dXJud2lyZS5wYWNrZXQudjEuVXNlcklucHV0EhQKDHJlcXVlc3RfanNvbhgEIAEoCRISCgpmaWx0ZXJfaWRzGAUgAygJEhEKCXRlbmFudF9pZBgGIAEoCRIPCgd1c2VyX2lkGAcgASgJIogBChNGaWx0ZXJJbmxldFJlc3BvbnNlEjIKBWlucHV0GAEgASgLMiEudHVybndpcmUuZmlsdGVyLnYxLkZpbHRlcmVkSW5wdXRIABIyCglyZWplY3Rpb24YAiABKAsyHS50dXJud2lyZS5maWx0ZXIudjEuUmVqZWN0aW9uSABCCQoHdmVyZGljdCKAAQoNRmlsdGVyZWRJbnB1dBIsCgVpbnB1dBgBIAEoCzIdLnR1cm53aXJlLnBhY2tldC52MS5Vc2VySW5wdXQSFAoMcmVxdWVzdF9qc29uGAIgASgJEisKB3BhY2tldHMYAyADKAsyGi50dXJud2lyZS5wYWNrZXQudjEuUGFja2V0IiMKCVJlamVjdGlvbhIWCg5wdWJsaWNfbWVzc2FnZRgBIAEoCSKcAQoTRmlsdGVyU3RyZWFtUmVxdWVzdBIqCgZwYWNrZXQYASABKAsyGi50dXJud2lyZS5wYWNrZXQudjEuUGFja2V0Eg8KB3R1cm5faWQYAiABKAkSEAoIbW9kZWxfaWQYAyABKAkSEgoKZmlsdGVyX2lkcxgEIAMoCRIRCgl0ZW5hbnRfaWQYBSABKAkSDwoHdXNlcl9pZBgGIAEoCSJDChRGaWx0ZXJTdHJlYW1SZXNwb25zZRIrCgdwYWNrZXRzGAEgAygLMhoudHVybndpcmUucGFja2V0LnYxLlBhY2tldCKVAQoTRmlsdGVyT3V0bGV0UmVxdWVzdBIPCgd0dXJuX2lkGAEgASgJEhIKCm1lc3NhZ2VfaWQYAiABKAkSDwoHY29udGVudBgDIAEoCRISCgpmaWx0ZXJfaWRzGAQgAygJEhAKCG1vZGVsX2lkGAUgASgJEhEKCXRlbmFudF9pZBgGIAEoCRIPCgd1c2VyX2lkGAcgASgJImUKFEZpbHRlck91dGxldFJlc3BvbnNlEhQKB2NvbnRlbnQYASABKAlIAIgBARIrCgdwYWNrZXRzGAIgAygLMhoudHVybndpcmUucGFja2V0LnYxLlBhY2tldEIKCghfY29udGVudDKeAwoNRmlsdGVyU2VydmljZRJjCgtMaXN0RmlsdGVycxImLnR1cm53aXJlLmZpbHRlci52MS5MaXN0RmlsdGVyc1JlcXVlc3QaJy50dXJud2lyZS5maWx0ZXIudjEuTGlzdEZpbHRlcnNSZXNwb25zZSIDkAIBEl4KC0ZpbHRlcklubGV0EiYudHVybndpcmUuZmlsdGVyLnYxLkZpbHRlcklubGV0UmVxdWVzdBonLnR1cm53aXJlLmZpbHRlci52MS5GaWx0ZXJJbmxldFJlc3BvbnNlEmUKDEZpbHRlclN0cmVhbRInLnR1cm53aXJlLmZpbHRlci52MS5GaWx0ZXJTdHJlYW1SZXF1ZXN0GigudHVybndpcmUuZmlsdGVyLnYxLkZpbHRlclN0cmVhbVJlc3BvbnNlKAEwARJhCgxGaWx0ZXJPdXRsZXQSJy50dXJud2lyZS5maWx0ZXIudjEuRmlsdGVyT3V0bGV0UmVxdWVzdBooLnR1cm53aXJlLmZpbHRlci52MS5GaWx0ZXJPdXRsZXRSZXNwb25zZWIGcHJvdG8z", [file_turnwire_packet_v1_common, file_turnwire_packet_v1_packet]);
 
 /**
+ * Asks for filters.
+ *
  * @generated from message turnwire.filter.v1.ListFiltersRequest
  */
 export type ListFiltersRequest = Message<"turnwire.filter.v1.ListFiltersRequest"> & {
   /**
+   * The tenant.
+   *
    * @generated from field: string tenant_id = 1;
    */
   tenantId: string;
@@ -34,10 +41,14 @@ export const ListFiltersRequestSchema: GenMessage<ListFiltersRequest> = /*@__PUR
   messageDesc(file_turnwire_filter_v1_filter_service, 0);
 
 /**
+ * The filters.
+ *
  * @generated from message turnwire.filter.v1.ListFiltersResponse
  */
 export type ListFiltersResponse = Message<"turnwire.filter.v1.ListFiltersResponse"> & {
   /**
+   * The filters in the order in which they run.
+   *
    * @generated from field: repeated turnwire.filter.v1.Filter filters = 1;
    */
   filters: Filter[];
@@ -51,50 +62,70 @@ export const ListFiltersResponseSchema: GenMessage<ListFiltersResponse> = /*@__P
   messageDesc(file_turnwire_filter_v1_filter_service, 1);
 
 /**
+ * A filter and how it is to be handled.
+ *
  * @generated from message turnwire.filter.v1.Filter
  */
 export type Filter = Message<"turnwire.filter.v1.Filter"> & {
   /**
+   * Id that sends use.
+   *
    * @generated from field: string filter_id = 1;
    */
   filterId: string;
 
   /**
+   * Smaller ones run first.
+   *
    * @generated from field: int32 priority = 2;
    */
   priority: number;
 
   /**
+   * True if it runs for every turn.
+   *
    * @generated from field: bool global = 3;
    */
   global: boolean;
 
   /**
+   * True if users may switch it on and off.
+   *
    * @generated from field: bool user_toggled = 4;
    */
   userToggled: boolean;
 
   /**
+   * True if a turn goes on without it when it fails. False = the turn fails.
+   *
    * @generated from field: bool fail_open = 5;
    */
   failOpen: boolean;
 
   /**
+   * True if it has an inlet.
+   *
    * @generated from field: bool inlet = 6;
    */
   inlet: boolean;
 
   /**
+   * True if it looks at packets.
+   *
    * @generated from field: bool stream = 7;
    */
   stream: boolean;
 
   /**
+   * True if it has an outlet.
+   *
    * @generated from field: bool outlet = 8;
    */
   outlet: boolean;
 
   /**
+   * True if it handles the files of the input itself.
+   *
    * @generated from field: bool takes_files = 9;
    */
   takesFiles: boolean;
@@ -108,40 +139,56 @@ export const FilterSchema: GenMessage<Filter> = /*@__PURE__*/
   messageDesc(file_turnwire_filter_v1_filter_service, 2);
 
 /**
+ * What goes into a turn.
+ *
  * @generated from message turnwire.filter.v1.FilterInletRequest
  */
 export type FilterInletRequest = Message<"turnwire.filter.v1.FilterInletRequest"> & {
   /**
+   * The turn.
+   *
    * @generated from field: string turn_id = 1;
    */
   turnId: string;
 
   /**
+   * The model that will be asked.
+   *
    * @generated from field: string model_id = 2;
    */
   modelId: string;
 
   /**
+   * The user's message.
+   *
    * @generated from field: turnwire.packet.v1.UserInput input = 3;
    */
   input?: UserInput | undefined;
 
   /**
+   * The assembled request, JSON text.
+   *
    * @generated from field: string request_json = 4;
    */
   requestJson: string;
 
   /**
+   * The filters to run, in order.
+   *
    * @generated from field: repeated string filter_ids = 5;
    */
   filterIds: string[];
 
   /**
+   * Tenant of the user.
+   *
    * @generated from field: string tenant_id = 6;
    */
   tenantId: string;
 
   /**
+   * The user.
+   *
    * @generated from field: string user_id = 7;
    */
   userId: string;
@@ -155,20 +202,28 @@ export const FilterInletRequestSchema: GenMessage<FilterInletRequest> = /*@__PUR
   messageDesc(file_turnwire_filter_v1_filter_service, 3);
 
 /**
+ * What the filters made of it.
+ *
  * @generated from message turnwire.filter.v1.FilterInletResponse
  */
 export type FilterInletResponse = Message<"turnwire.filter.v1.FilterInletResponse"> & {
   /**
+   * Go on, or not.
+   *
    * @generated from oneof turnwire.filter.v1.FilterInletResponse.verdict
    */
   verdict: {
     /**
+     * Go on with this.
+     *
      * @generated from field: turnwire.filter.v1.FilteredInput input = 1;
      */
     value: FilteredInput;
     case: "input";
   } | {
     /**
+     * Do not go on.
+     *
      * @generated from field: turnwire.filter.v1.Rejection rejection = 2;
      */
     value: Rejection;
@@ -184,20 +239,28 @@ export const FilterInletResponseSchema: GenMessage<FilterInletResponse> = /*@__P
   messageDesc(file_turnwire_filter_v1_filter_service, 4);
 
 /**
+ * The input after the filters.
+ *
  * @generated from message turnwire.filter.v1.FilteredInput
  */
 export type FilteredInput = Message<"turnwire.filter.v1.FilteredInput"> & {
   /**
+   * The user's message. Absent = unchanged.
+   *
    * @generated from field: turnwire.packet.v1.UserInput input = 1;
    */
   input?: UserInput | undefined;
 
   /**
+   * The assembled request, JSON text. Empty = unchanged.
+   *
    * @generated from field: string request_json = 2;
    */
   requestJson: string;
 
   /**
+   * Packets to show, with seq 0: status lines and the like.
+   *
    * @generated from field: repeated turnwire.packet.v1.Packet packets = 3;
    */
   packets: Packet[];
@@ -211,10 +274,14 @@ export const FilteredInputSchema: GenMessage<FilteredInput> = /*@__PURE__*/
   messageDesc(file_turnwire_filter_v1_filter_service, 5);
 
 /**
+ * The turn must not go on.
+ *
  * @generated from message turnwire.filter.v1.Rejection
  */
 export type Rejection = Message<"turnwire.filter.v1.Rejection"> & {
   /**
+   * Why, in words for the user.
+   *
    * @generated from field: string public_message = 1;
    */
   publicMessage: string;
@@ -228,35 +295,49 @@ export const RejectionSchema: GenMessage<Rejection> = /*@__PURE__*/
   messageDesc(file_turnwire_filter_v1_filter_service, 6);
 
 /**
+ * A packet on its way into the log.
+ *
  * @generated from message turnwire.filter.v1.FilterStreamRequest
  */
 export type FilterStreamRequest = Message<"turnwire.filter.v1.FilterStreamRequest"> & {
   /**
+   * The packet. Absent in the first message.
+   *
    * @generated from field: turnwire.packet.v1.Packet packet = 1;
    */
   packet?: Packet | undefined;
 
   /**
+   * The turn. In the first message only.
+   *
    * @generated from field: string turn_id = 2;
    */
   turnId: string;
 
   /**
+   * The model that is asked. In the first message only.
+   *
    * @generated from field: string model_id = 3;
    */
   modelId: string;
 
   /**
+   * The filters to run, in order. In the first message only.
+   *
    * @generated from field: repeated string filter_ids = 4;
    */
   filterIds: string[];
 
   /**
+   * Tenant of the user. In the first message only.
+   *
    * @generated from field: string tenant_id = 5;
    */
   tenantId: string;
 
   /**
+   * The user. In the first message only.
+   *
    * @generated from field: string user_id = 6;
    */
   userId: string;
@@ -270,10 +351,14 @@ export const FilterStreamRequestSchema: GenMessage<FilterStreamRequest> = /*@__P
   messageDesc(file_turnwire_filter_v1_filter_service, 7);
 
 /**
+ * What takes the place of one packet; one response per packet.
+ *
  * @generated from message turnwire.filter.v1.FilterStreamResponse
  */
 export type FilterStreamResponse = Message<"turnwire.filter.v1.FilterStreamResponse"> & {
   /**
+   * The packets, with seq 0. Empty = the packet is left out.
+   *
    * @generated from field: repeated turnwire.packet.v1.Packet packets = 1;
    */
   packets: Packet[];
@@ -287,40 +372,56 @@ export const FilterStreamResponseSchema: GenMessage<FilterStreamResponse> = /*@_
   messageDesc(file_turnwire_filter_v1_filter_service, 8);
 
 /**
+ * An answer before it is stored.
+ *
  * @generated from message turnwire.filter.v1.FilterOutletRequest
  */
 export type FilterOutletRequest = Message<"turnwire.filter.v1.FilterOutletRequest"> & {
   /**
+   * The turn.
+   *
    * @generated from field: string turn_id = 1;
    */
   turnId: string;
 
   /**
+   * The assistant message.
+   *
    * @generated from field: string message_id = 2;
    */
   messageId: string;
 
   /**
+   * Its text.
+   *
    * @generated from field: string content = 3;
    */
   content: string;
 
   /**
+   * The filters to run, in order.
+   *
    * @generated from field: repeated string filter_ids = 4;
    */
   filterIds: string[];
 
   /**
+   * The model that answered.
+   *
    * @generated from field: string model_id = 5;
    */
   modelId: string;
 
   /**
+   * Tenant of the user.
+   *
    * @generated from field: string tenant_id = 6;
    */
   tenantId: string;
 
   /**
+   * The user.
+   *
    * @generated from field: string user_id = 7;
    */
   userId: string;
@@ -334,15 +435,21 @@ export const FilterOutletRequestSchema: GenMessage<FilterOutletRequest> = /*@__P
   messageDesc(file_turnwire_filter_v1_filter_service, 9);
 
 /**
+ * What the filters made of it.
+ *
  * @generated from message turnwire.filter.v1.FilterOutletResponse
  */
 export type FilterOutletResponse = Message<"turnwire.filter.v1.FilterOutletResponse"> & {
   /**
+   * The new text. Absent = unchanged.
+   *
    * @generated from field: optional string content = 1;
    */
   content?: string | undefined;
 
   /**
+   * Packets to show, with seq 0: status lines and the like.
+   *
    * @generated from field: repeated turnwire.packet.v1.Packet packets = 2;
    */
   packets: Packet[];
@@ -356,10 +463,14 @@ export const FilterOutletResponseSchema: GenMessage<FilterOutletResponse> = /*@_
   messageDesc(file_turnwire_filter_v1_filter_service, 10);
 
 /**
+ * Filters. Those that a turn passes through run in the order of their priority.
+ *
  * @generated from service turnwire.filter.v1.FilterService
  */
 export const FilterService: GenService<{
   /**
+   * Lists the filters that the peer has for a tenant.
+   *
    * @generated from rpc turnwire.filter.v1.FilterService.ListFilters
    */
   listFilters: {
@@ -368,6 +479,8 @@ export const FilterService: GenService<{
     output: typeof ListFiltersResponseSchema;
   },
   /**
+   * Before the first model call: changes the input or rejects it.
+   *
    * @generated from rpc turnwire.filter.v1.FilterService.FilterInlet
    */
   filterInlet: {
@@ -376,6 +489,8 @@ export const FilterService: GenService<{
     output: typeof FilterInletResponseSchema;
   },
   /**
+   * While the turn runs: each packet in, and what takes its place out.
+   *
    * @generated from rpc turnwire.filter.v1.FilterService.FilterStream
    */
   filterStream: {
@@ -384,6 +499,8 @@ export const FilterService: GenService<{
     output: typeof FilterStreamResponseSchema;
   },
   /**
+   * After the answer: changes it.
+   *
    * @generated from rpc turnwire.filter.v1.FilterService.FilterOutlet
    */
   filterOutlet: {

@@ -2,8 +2,12 @@
 // @generated from file turnwire/llm/v1/llm_proxy_service.proto (package turnwire.llm.v1, syntax proto3)
 /* eslint-disable */
 
+// The llm peer: turns one model call into a stream of deltas, whatever the provider speaks. Called by the chat service;
+// anyone may write such a peer from this file alone.
+
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import { file_buf_validate_validate } from "../../../buf/validate/validate_pb.js";
 import type { Duration } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_duration } from "@bufbuild/protobuf/wkt";
 import type { Document, ErrorCode, FinishReason, ReasoningEffort, Sampling, TurnError, Usage } from "../../packet/v1/common_pb.js";
@@ -14,53 +18,73 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file turnwire/llm/v1/llm_proxy_service.proto.
  */
 export const file_turnwire_llm_v1_llm_proxy_service: GenFile = /*@__PURE__*/
-  fileDesc("Cid0dXJud2lyZS9sbG0vdjEvbGxtX3Byb3h5X3NlcnZpY2UucHJvdG8SD3R1cm53aXJlLmxsbS52MSKjAQoGQ2FsbGVyEhEKCXRlbmFudF9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJEg4KBmdyb3VwcxgDIAMoCRIPCgd0dXJuX2lkGAQgASgJEhMKC21vZGVsX2luZGV4GAUgASgNEg0KBWN5Y2xlGAYgASgNEg0KBWVwb2NoGAcgASgNEg8KB3B1cnBvc2UYCCABKAkSEAoIbm9fc3RvcmUYCSABKAgi0AMKD0NvbXBsZXRpb25JbnB1dBIQCghtb2RlbF9pZBgBIAEoCRIvCghtZXNzYWdlcxgCIAMoCzIdLnR1cm53aXJlLmxsbS52MS5Nb2RlbE1lc3NhZ2USLgoFdG9vbHMYAyADKAsyHy50dXJud2lyZS5sbG0udjEuVG9vbERlZmluaXRpb24SMAoLdG9vbF9jaG9pY2UYBCABKAsyGy50dXJud2lyZS5sbG0udjEuVG9vbENob2ljZRIgChNwYXJhbGxlbF90b29sX2NhbGxzGAUgASgISACIAQESLgoIc2FtcGxpbmcYBiABKAsyHC50dXJud2lyZS5wYWNrZXQudjEuU2FtcGxpbmcSPQoQcmVhc29uaW5nX2VmZm9ydBgHIAEoDjIjLnR1cm53aXJlLnBhY2tldC52MS5SZWFzb25pbmdFZmZvcnQSOAoPcmVzcG9uc2VfZm9ybWF0GAggASgLMh8udHVybndpcmUubGxtLnYxLlJlc3BvbnNlRm9ybWF0Eh0KFXByb3ZpZGVyX29wdGlvbnNfanNvbhgJIAEoCRIWCg5yZWFzb25pbmdfb3BlbhgKIAEoCEIWChRfcGFyYWxsZWxfdG9vbF9jYWxscyJDCg5SZXNwb25zZUZvcm1hdBIMCgRuYW1lGAEgASgJEhMKC2pzb25fc2NoZW1hGAIgASgJEg4KBnN0cmljdBgDIAEoCCJjCg5Ub29sRGVmaW5pdGlvbhIMCgRuYW1lGAEgASgJEhMKC2Rlc2NyaXB0aW9uGAIgASgJEh4KFnBhcmFtZXRlcnNfanNvbl9zY2hlbWEYAyABKAkSDgoGc3RyaWN0GAQgASgIIk4KClRvb2xDaG9pY2USLQoEbW9kZRgBIAEoDjIfLnR1cm53aXJlLmxsbS52MS5Ub29sQ2hvaWNlTW9kZRIRCgl0b29sX25hbWUYAiABKAkiegoMTW9kZWxNZXNzYWdlEiMKBHJvbGUYASABKA4yFS50dXJud2lyZS5sbG0udjEuUm9sZRIrCgVwYXJ0cxgCIAMoCzIcLnR1cm53aXJlLmxsbS52MS5Db250ZW50UGFydBIYChBjYWNoZV9icmVha3BvaW50GAMgASgIIqACCgtDb250ZW50UGFydBIOCgR0ZXh0GAEgASgJSAASEwoJcmVhc29uaW5nGAIgASgJSAASMgoJdG9vbF9jYWxsGAMgASgLMh0udHVybndpcmUubGxtLnYxLlRvb2xDYWxsUGFydEgAEjYKC3Rvb2xfcmVzdWx0GAQgASgLMh8udHVybndpcmUubGxtLnYxLlRvb2xSZXN1bHRQYXJ0SAASKwoFbWVkaWEYBSABKAsyGi50dXJud2lyZS5sbG0udjEuTWVkaWFQYXJ0SAASOAoOcHJvdmlkZXJfc3RhdGUYBiABKAsyHi50dXJud2lyZS5sbG0udjEuUHJvdmlkZXJTdGF0ZUgAEhEKB3JlZnVzYWwYByABKAlIAEIGCgRwYXJ0IkUKDFRvb2xDYWxsUGFydBIPCgdjYWxsX2lkGAEgASgJEgwKBG5hbWUYAiABKAkSFgoOYXJndW1lbnRzX2pzb24YAyABKAkibAoOVG9vbFJlc3VsdFBhcnQSDwoHY2FsbF9pZBgBIAEoCRIMCgR0ZXh0GAIgASgJEhAKCGlzX2Vycm9yGAMgASgIEikKBW1lZGlhGAQgAygLMhoudHVybndpcmUubGxtLnYxLk1lZGlhUGFydCJpCglNZWRpYVBhcnQSEgoKbWVkaWFfdHlwZRgBIAEoCRIOCgRkYXRhGAIgASgMSAASDQoDdXJsGAMgASgJSAASEQoHZmlsZV9pZBgEIAEoCUgAEgwKBG5hbWUYBSABKAlCCAoGc291cmNlIkQKDVByb3ZpZGVyU3RhdGUSEAoIcHJvdmlkZXIYASABKAkSDAoEZGF0YRgCIAEoDBITCgtibG9ja19pbmRleBgDIAEoDSKSAgoXU3RyZWFtQ29tcGxldGlvblJlcXVlc3QSJwoGY2FsbGVyGAEgASgLMhcudHVybndpcmUubGxtLnYxLkNhbGxlchIvCgVpbnB1dBgCIAEoCzIgLnR1cm53aXJlLmxsbS52MS5Db21wbGV0aW9uSW5wdXQSFwoPaWRlbXBvdGVuY3lfa2V5GAMgASgJEjYKE2ZpcnN0X3Rva2VuX3RpbWVvdXQYBCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SMAoNc3RhbGxfdGltZW91dBgFIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIaChJmYWxsYmFja19tb2RlbF9pZHMYBiADKAkiTAoYU3RyZWFtQ29tcGxldGlvblJlc3BvbnNlEjAKBmRlbHRhcxgBIAMoCzIgLnR1cm53aXJlLmxsbS52MS5Db21wbGV0aW9uRGVsdGEijQEKF0RlY29kZUNvbXBsZXRpb25SZXF1ZXN0Ei0KBXN0YXJ0GAEgASgLMhwudHVybndpcmUubGxtLnYxLkRlY29kZVN0YXJ0SAASDwoFY2h1bmsYAiABKAxIABIpCgNlbmQYAyABKAsyGi50dXJud2lyZS5sbG0udjEuRGVjb2RlRW5kSABCBwoFZnJhbWUinwEKC0RlY29kZVN0YXJ0EicKBmNhbGxlchgBIAEoCzIXLnR1cm53aXJlLmxsbS52MS5DYWxsZXISCwoDYXBpGAIgASgJEi8KBWlucHV0GAMgASgLMiAudHVybndpcmUubGxtLnYxLkNvbXBsZXRpb25JbnB1dBITCgtodHRwX3N0YXR1cxgEIAEoDRIUCgxjb250ZW50X3R5cGUYBSABKAkiLQoJRGVjb2RlRW5kEhEKCXRydW5jYXRlZBgBIAEoCBINCgVlcnJvchgCIAEoCSJMChhEZWNvZGVDb21wbGV0aW9uUmVzcG9uc2USMAoGZGVsdGFzGAEgAygLMiAudHVybndpcmUubGxtLnYxLkNvbXBsZXRpb25EZWx0YSKBAQoYUHJlcGFyZUNvbXBsZXRpb25SZXF1ZXN0EicKBmNhbGxlchgBIAEoCzIXLnR1cm53aXJlLmxsbS52MS5DYWxsZXISLwoFaW5wdXQYAiABKAsyIC50dXJud2lyZS5sbG0udjEuQ29tcGxldGlvbklucHV0EgsKA2FwaRgDIAEoCSLSAQoZUHJlcGFyZUNvbXBsZXRpb25SZXNwb25zZRIRCglib2R5X2pzb24YASABKAkSSAoHaGVhZGVycxgCIAMoCzI3LnR1cm53aXJlLmxsbS52MS5QcmVwYXJlQ29tcGxldGlvblJlc3BvbnNlLkhlYWRlcnNFbnRyeRIMCgRwYXRoGAMgASgJEhoKEmRyb3BwZWRfcGFyYW1ldGVycxgEIAMoCRouCgxIZWFkZXJzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASLTBgoPQ29tcGxldGlvbkRlbHRhEjAKB2NvbnRlbnQYASABKAsyHS50dXJud2lyZS5sbG0udjEuQ29udGVudERlbHRhSAASNAoJcmVhc29uaW5nGAIgASgLMh8udHVybndpcmUubGxtLnYxLlJlYXNvbmluZ0RlbHRhSAASMwoJdG9vbF9jYWxsGAMgASgLMh4udHVybndpcmUubGxtLnYxLlRvb2xDYWxsRGVsdGFIABI6Cg9hdHRlbXB0X3N0YXJ0ZWQYBCABKAsyHy50dXJud2lyZS5sbG0udjEuQXR0ZW1wdFN0YXJ0ZWRIABI8ChBhdHRlbXB0X2JvdW5kYXJ5GAUgASgLMiAudHVybndpcmUubGxtLnYxLkF0dGVtcHRCb3VuZGFyeUgAEiwKBXVzYWdlGAYgASgLMhsudHVybndpcmUubGxtLnYxLlVzYWdlRGVsdGFIABIuCgZmaW5pc2gYByABKAsyHC50dXJud2lyZS5sbG0udjEuRmluaXNoRGVsdGFIABIuCgVlcnJvchgIIAEoCzIdLnR1cm53aXJlLnBhY2tldC52MS5UdXJuRXJyb3JIABI4Cg5wcm92aWRlcl9zdGF0ZRgJIAEoCzIeLnR1cm53aXJlLmxsbS52MS5Qcm92aWRlclN0YXRlSAASMgoIY2l0YXRpb24YCiABKAsyHi50dXJud2lyZS5sbG0udjEuQ2l0YXRpb25EZWx0YUgAEisKBW1lZGlhGAsgASgLMhoudHVybndpcmUubGxtLnYxLk1lZGlhUGFydEgAEjsKEHNlcnZlcl90b29sX2NhbGwYDCABKAsyHy50dXJud2lyZS5sbG0udjEuU2VydmVyVG9vbENhbGxIABIRCgdyZWZ1c2FsGA0gASgJSAASOAoObW9kZWxfc2VsZWN0ZWQYDiABKAsyHi50dXJud2lyZS5sbG0udjEuTW9kZWxTZWxlY3RlZEgAEkAKEnBhcmFtZXRlcnNfZHJvcHBlZBgPIAEoCzIiLnR1cm53aXJlLmxsbS52MS5QYXJhbWV0ZXJzRHJvcHBlZEgAEisKB3dhcm5pbmcYECABKAsyGC50dXJud2lyZS5sbG0udjEuV2FybmluZ0gAQgcKBWRlbHRhIjEKDENvbnRlbnREZWx0YRITCgtibG9ja19pbmRleBgBIAEoDRIMCgR0ZXh0GAIgASgJIlYKDlJlYXNvbmluZ0RlbHRhEhMKC2Jsb2NrX2luZGV4GAEgASgNEgwKBHRleHQYAiABKAkSDwoHc3VtbWFyeRgDIAEoCBIQCghyZWRhY3RlZBgEIAEoCCKMAQoNVG9vbENhbGxEZWx0YRITCgtibG9ja19pbmRleBgBIAEoDRIPCgdjYWxsX2lkGAIgASgJEgwKBG5hbWUYAyABKAkSGgoSYXJndW1lbnRzX2ZyYWdtZW50GAQgASgJEhAKCGNvbXBsZXRlGAUgASgIEhkKEWFyZ3VtZW50c19pbnZhbGlkGAYgASgIIkcKB1dhcm5pbmcSKwoEY29kZRgBIAEoDjIdLnR1cm53aXJlLnBhY2tldC52MS5FcnJvckNvZGUSDwoHbWVzc2FnZRgCIAEoCSJLCg5BdHRlbXB0U3RhcnRlZBIPCgdhdHRlbXB0GAEgASgNEhAKCHByb3ZpZGVyGAIgASgJEhYKDnVwc3RyZWFtX21vZGVsGAMgASgJIm4KD0F0dGVtcHRCb3VuZGFyeRIWCg5mYWlsZWRfYXR0ZW1wdBgBIAEoDRIsCgVjYXVzZRgCIAEoCzIdLnR1cm53aXJlLnBhY2tldC52MS5UdXJuRXJyb3ISFQoNbmV4dF9tb2RlbF9pZBgDIAEoCSJHCgpVc2FnZURlbHRhEigKBXVzYWdlGAEgASgLMhkudHVybndpcmUucGFja2V0LnYxLlVzYWdlEg8KB2F0dGVtcHQYAiABKA0iiQEKC0ZpbmlzaERlbHRhEjAKBnJlYXNvbhgBIAEoDjIgLnR1cm53aXJlLnBhY2tldC52MS5GaW5pc2hSZWFzb24SEgoKcmF3X3JlYXNvbhgCIAEoCRIcChRwcm92aWRlcl9yZXNwb25zZV9pZBgDIAEoCRIWCg5yZWFzb25pbmdfb3BlbhgEIAEoCCJ6Cg1DaXRhdGlvbkRlbHRhEhMKC2Jsb2NrX2luZGV4GAEgASgNEi4KCGRvY3VtZW50GAIgASgLMhwudHVybndpcmUucGFja2V0LnYxLkRvY3VtZW50EhIKCnN0YXJ0X2NoYXIYAyABKA0SEAoIZW5kX2NoYXIYBCABKA0iagoOU2VydmVyVG9vbENhbGwSDwoHY2FsbF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEhYKDmFyZ3VtZW50c19qc29uGAMgASgJEhMKC3Jlc3VsdF9qc29uGAQgASgJEgwKBGRvbmUYBSABKAgiIQoNTW9kZWxTZWxlY3RlZBIQCghtb2RlbF9pZBgBIAEoCSIiChFQYXJhbWV0ZXJzRHJvcHBlZBINCgVuYW1lcxgBIAMoCSJuChJDb3VudFRva2Vuc1JlcXVlc3QSJwoGY2FsbGVyGAEgASgLMhcudHVybndpcmUubGxtLnYxLkNhbGxlchIvCgVpbnB1dBgCIAEoCzIgLnR1cm53aXJlLmxsbS52MS5Db21wbGV0aW9uSW5wdXQiOAoTQ291bnRUb2tlbnNSZXNwb25zZRIOCgZ0b2tlbnMYASABKA0SEQoJZXN0aW1hdGVkGAIgASgIIlkKDEVtYmVkUmVxdWVzdBInCgZjYWxsZXIYASABKAsyFy50dXJud2lyZS5sbG0udjEuQ2FsbGVyEhAKCG1vZGVsX2lkGAIgASgJEg4KBmlucHV0cxgDIAMoCSJpCg1FbWJlZFJlc3BvbnNlEi4KCmVtYmVkZGluZ3MYASADKAsyGi50dXJud2lyZS5sbG0udjEuRW1iZWRkaW5nEigKBXVzYWdlGAIgASgLMhkudHVybndpcmUucGFja2V0LnYxLlVzYWdlIhsKCUVtYmVkZGluZxIOCgZ2YWx1ZXMYASADKAIiYwoRTGlzdE1vZGVsc1JlcXVlc3QSJwoGY2FsbGVyGAEgASgLMhcudHVybndpcmUubGxtLnYxLkNhbGxlchIRCglwYWdlX3NpemUYAiABKA0SEgoKcGFnZV90b2tlbhgDIAEoCSJVChJMaXN0TW9kZWxzUmVzcG9uc2USJgoGbW9kZWxzGAEgAygLMhYudHVybndpcmUubGxtLnYxLk1vZGVsEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSLfAgoFTW9kZWwSEAoIbW9kZWxfaWQYASABKAkSFAoMZGlzcGxheV9uYW1lGAIgASgJEhAKCG93bmVkX2J5GAMgASgJEhYKDmNvbnRleHRfdG9rZW5zGAQgASgNEhkKEW1heF9vdXRwdXRfdG9rZW5zGAUgASgNEhIKCm1vZGFsaXRpZXMYBiADKAkSDQoFdG9vbHMYByABKAgSEQoJcmVhc29uaW5nGAggASgIEhsKE25hdGl2ZV90b29sX2NhbGxpbmcYCSABKAgSDwoHYWxpYXNlcxgKIAMoCRIOCgZkaXJlY3QYCyABKAgSJQoFcHJpY2UYDCABKAsyFi50dXJud2lyZS5sbG0udjEuUHJpY2USLAoGYWNjZXNzGA0gASgLMhwudHVybndpcmUubGxtLnYxLk1vZGVsQWNjZXNzEhIKCmlzX2RlZmF1bHQYDiABKAgSDAoEZGVtbxgPIAEoCCKxAQoFUHJpY2USIQoVaW5wdXRfbWljcm9zX3Blcl9tdG9rGAEgASgDQgIwARIiChZvdXRwdXRfbWljcm9zX3Blcl9tdG9rGAIgASgDQgIwARImChpjYWNoZV9yZWFkX21pY3Jvc19wZXJfbXRvaxgDIAEoA0ICMAESJwobY2FjaGVfd3JpdGVfbWljcm9zX3Blcl9tdG9rGAQgASgDQgIwARIQCghjdXJyZW5jeRgFIAEoCSIxCgtNb2RlbEFjY2VzcxISCgpyZXN0cmljdGVkGAEgASgIEg4KBmdyb3VwcxgCIAMoCSqhAQoOVG9vbENob2ljZU1vZGUSIAocVE9PTF9DSE9JQ0VfTU9ERV9VTlNQRUNJRklFRBAAEhkKFVRPT0xfQ0hPSUNFX01PREVfQVVUTxABEhkKFVRPT0xfQ0hPSUNFX01PREVfTk9ORRACEh0KGVRPT0xfQ0hPSUNFX01PREVfUkVRVUlSRUQQAxIYChRUT09MX0NIT0lDRV9NT0RFX09ORRAEKnIKBFJvbGUSFAoQUk9MRV9VTlNQRUNJRklFRBAAEg8KC1JPTEVfU1lTVEVNEAESDQoJUk9MRV9VU0VSEAISEgoOUk9MRV9BU1NJU1RBTlQQAxINCglST0xFX1RPT0wQBBIRCg1ST0xFX1JFTUlOREVSEAUy3QQKD0xsbVByb3h5U2VydmljZRJpChBTdHJlYW1Db21wbGV0aW9uEigudHVybndpcmUubGxtLnYxLlN0cmVhbUNvbXBsZXRpb25SZXF1ZXN0GikudHVybndpcmUubGxtLnYxLlN0cmVhbUNvbXBsZXRpb25SZXNwb25zZTABEmsKEERlY29kZUNvbXBsZXRpb24SKC50dXJud2lyZS5sbG0udjEuRGVjb2RlQ29tcGxldGlvblJlcXVlc3QaKS50dXJud2lyZS5sbG0udjEuRGVjb2RlQ29tcGxldGlvblJlc3BvbnNlKAEwARJvChFQcmVwYXJlQ29tcGxldGlvbhIpLnR1cm53aXJlLmxsbS52MS5QcmVwYXJlQ29tcGxldGlvblJlcXVlc3QaKi50dXJud2lyZS5sbG0udjEuUHJlcGFyZUNvbXBsZXRpb25SZXNwb25zZSIDkAIBEl0KC0NvdW50VG9rZW5zEiMudHVybndpcmUubGxtLnYxLkNvdW50VG9rZW5zUmVxdWVzdBokLnR1cm53aXJlLmxsbS52MS5Db3VudFRva2Vuc1Jlc3BvbnNlIgOQAgESRgoFRW1iZWQSHS50dXJud2lyZS5sbG0udjEuRW1iZWRSZXF1ZXN0Gh4udHVybndpcmUubGxtLnYxLkVtYmVkUmVzcG9uc2USWgoKTGlzdE1vZGVscxIiLnR1cm53aXJlLmxsbS52MS5MaXN0TW9kZWxzUmVxdWVzdBojLnR1cm53aXJlLmxsbS52MS5MaXN0TW9kZWxzUmVzcG9uc2UiA5ACAWIGcHJvdG8z", [file_google_protobuf_duration, file_turnwire_packet_v1_common]);
+  fileDesc("Cid0dXJud2lyZS9sbG0vdjEvbGxtX3Byb3h5X3NlcnZpY2UucHJvdG8SD3R1cm53aXJlLmxsbS52MSLGAgoGQ2FsbGVyEjAKCXRlbmFudF9pZBgBIAEoCUIdukgachgogAIyE15bXlx4MDAtXHgxZlx4N2ZdKiQSLgoHdXNlcl9pZBgCIAEoCUIdukgachgogAIyE15bXlx4MDAtXHgxZlx4N2ZdKiQSNwoGZ3JvdXBzGAMgAygJQie6SCSSASEQgAIiHHIaEAEogAIyE15bXlx4MDAtXHgxZlx4N2ZdKiQSLQoHdHVybl9pZBgEIAEoCUIcukgZchcogAEyEl5bQS1aYS16MC05Xy46LV0qJBITCgttb2RlbF9pbmRleBgFIAEoDRINCgVjeWNsZRgGIAEoDRINCgVlcG9jaBgHIAEoDRItCgdwdXJwb3NlGAggASgJQhy6SBlyFyhAMhNeW15ceDAwLVx4MWZceDdmXSokEhAKCG5vX3N0b3JlGAkgASgIIpwECg9Db21wbGV0aW9uSW5wdXQSMQoIbW9kZWxfaWQYASABKAlCH7pIHHIaEAEogAIyE15bXlx4MDAtXHgxZlx4N2ZdKiQSOgoIbWVzc2FnZXMYAiADKAsyHS50dXJud2lyZS5sbG0udjEuTW9kZWxNZXNzYWdlQgm6SAaSAQMQkE4SOQoFdG9vbHMYAyADKAsyHy50dXJud2lyZS5sbG0udjEuVG9vbERlZmluaXRpb25CCbpIBpIBAxCAAhIwCgt0b29sX2Nob2ljZRgEIAEoCzIbLnR1cm53aXJlLmxsbS52MS5Ub29sQ2hvaWNlEiAKE3BhcmFsbGVsX3Rvb2xfY2FsbHMYBSABKAhIAIgBARIuCghzYW1wbGluZxgGIAEoCzIcLnR1cm53aXJlLnBhY2tldC52MS5TYW1wbGluZxJHChByZWFzb25pbmdfZWZmb3J0GAcgASgOMiMudHVybndpcmUucGFja2V0LnYxLlJlYXNvbmluZ0VmZm9ydEIIukgFggECEAESOAoPcmVzcG9uc2VfZm9ybWF0GAggASgLMh8udHVybndpcmUubGxtLnYxLlJlc3BvbnNlRm9ybWF0EigKFXByb3ZpZGVyX29wdGlvbnNfanNvbhgJIAEoCUIJukgGcgQogIAEEhYKDnJlYXNvbmluZ19vcGVuGAogASgIQhYKFF9wYXJhbGxlbF90b29sX2NhbGxzImwKDlJlc3BvbnNlRm9ybWF0EioKBG5hbWUYASABKAlCHLpIGXIXKEAyE15bXlx4MDAtXHgxZlx4N2ZdKiQSHgoLanNvbl9zY2hlbWEYAiABKAlCCbpIBnIEKICABBIOCgZzdHJpY3QYAyABKAgilwEKDlRvb2xEZWZpbml0aW9uEioKBG5hbWUYASABKAlCHLpIGXIXMhVeW0EtWmEtejAtOV8tXXsxLDY0fSQSHgoLZGVzY3JpcHRpb24YAiABKAlCCbpIBnIEKICABBIpChZwYXJhbWV0ZXJzX2pzb25fc2NoZW1hGAMgASgJQgm6SAZyBCiAgBASDgoGc3RyaWN0GAQgASgIImEKClRvb2xDaG9pY2USNwoEbW9kZRgBIAEoDjIfLnR1cm53aXJlLmxsbS52MS5Ub29sQ2hvaWNlTW9kZUIIukgFggECEAESGgoJdG9vbF9uYW1lGAIgASgJQge6SARyAihAIpEBCgxNb2RlbE1lc3NhZ2USLwoEcm9sZRgBIAEoDjIVLnR1cm53aXJlLmxsbS52MS5Sb2xlQgq6SAeCAQQQASAAEjYKBXBhcnRzGAIgAygLMhwudHVybndpcmUubGxtLnYxLkNvbnRlbnRQYXJ0Qgm6SAaSAQMQ6AcSGAoQY2FjaGVfYnJlYWtwb2ludBgDIAEoCCLKAgoLQ29udGVudFBhcnQSGgoEdGV4dBgBIAEoCUIKukgHcgUogICABEgAEh8KCXJlYXNvbmluZxgCIAEoCUIKukgHcgUogICABEgAEjIKCXRvb2xfY2FsbBgDIAEoCzIdLnR1cm53aXJlLmxsbS52MS5Ub29sQ2FsbFBhcnRIABI2Cgt0b29sX3Jlc3VsdBgEIAEoCzIfLnR1cm53aXJlLmxsbS52MS5Ub29sUmVzdWx0UGFydEgAEisKBW1lZGlhGAUgASgLMhoudHVybndpcmUubGxtLnYxLk1lZGlhUGFydEgAEjgKDnByb3ZpZGVyX3N0YXRlGAYgASgLMh4udHVybndpcmUubGxtLnYxLlByb3ZpZGVyU3RhdGVIABIcCgdyZWZ1c2FsGAcgASgJQgm6SAZyBCiAgARIAEINCgRwYXJ0EgW6SAIIASJ7CgxUb29sQ2FsbFBhcnQSLwoHY2FsbF9pZBgBIAEoCUIeukgbchkQASiAATISXltBLVphLXowLTlfLjotXSokEhYKBG5hbWUYAiABKAlCCLpIBXIDKIAIEiIKDmFyZ3VtZW50c19qc29uGAMgASgJQgq6SAdyBSiAgIAEIqIBCg5Ub29sUmVzdWx0UGFydBIvCgdjYWxsX2lkGAEgASgJQh66SBtyGRABKIABMhJeW0EtWmEtejAtOV8uOi1dKiQSGAoEdGV4dBgCIAEoCUIKukgHcgUogICABBIQCghpc19lcnJvchgDIAEoCBIzCgVtZWRpYRgEIAMoCzIaLnR1cm53aXJlLmxsbS52MS5NZWRpYVBhcnRCCLpIBZIBAhAgIuQBCglNZWRpYVBhcnQSMQoKbWVkaWFfdHlwZRgBIAEoCUIdukgachgo/wEyE15bXlx4MDAtXHgxZlx4N2ZdKiQSGgoEZGF0YRgCIAEoDEIKukgHegUYgICACkgAEhcKA3VybBgDIAEoCUIIukgFcgMogEBIABIxCgdmaWxlX2lkGAQgASgJQh66SBtyGRABKIABMhJeW0EtWmEtejAtOV8uOi1dKiRIABIrCgRuYW1lGAUgASgJQh26SBpyGCj/ATITXlteXHgwMC1ceDFmXHg3Zl0qJEIPCgZzb3VyY2USBbpIAggBIm0KDVByb3ZpZGVyU3RhdGUSLgoIcHJvdmlkZXIYASABKAlCHLpIGXIXKEAyE15bXlx4MDAtXHgxZlx4N2ZdKiQSFwoEZGF0YRgCIAEoDEIJukgGegQYgIBAEhMKC2Jsb2NrX2luZGV4GAMgASgNIv8CChdTdHJlYW1Db21wbGV0aW9uUmVxdWVzdBInCgZjYWxsZXIYASABKAsyFy50dXJud2lyZS5sbG0udjEuQ2FsbGVyEjcKBWlucHV0GAIgASgLMiAudHVybndpcmUubGxtLnYxLkNvbXBsZXRpb25JbnB1dEIGukgDyAEBEjYKD2lkZW1wb3RlbmN5X2tleRgDIAEoCUIdukgachgogAIyE15bXlx4MDAtXHgxZlx4N2ZdKiQSRQoTZmlyc3RfdG9rZW5fdGltZW91dBgEIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkINukgKqgEHIgMIkBwqABI/Cg1zdGFsbF90aW1lb3V0GAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQg26SAqqAQciAwiQHCoAEkIKEmZhbGxiYWNrX21vZGVsX2lkcxgGIAMoCUImukgjkgEgEAgiHHIaEAEogAIyE15bXlx4MDAtXHgxZlx4N2ZdKiQiTAoYU3RyZWFtQ29tcGxldGlvblJlc3BvbnNlEjAKBmRlbHRhcxgBIAMoCzIgLnR1cm53aXJlLmxsbS52MS5Db21wbGV0aW9uRGVsdGEinwEKF0RlY29kZUNvbXBsZXRpb25SZXF1ZXN0Ei0KBXN0YXJ0GAEgASgLMhwudHVybndpcmUubGxtLnYxLkRlY29kZVN0YXJ0SAASGgoFY2h1bmsYAiABKAxCCbpIBnoEGICAQEgAEikKA2VuZBgDIAEoCzIaLnR1cm53aXJlLmxsbS52MS5EZWNvZGVFbmRIAEIOCgVmcmFtZRIFukgCCAEi6wEKC0RlY29kZVN0YXJ0EicKBmNhbGxlchgBIAEoCzIXLnR1cm53aXJlLmxsbS52MS5DYWxsZXISJgoDYXBpGAIgASgJQhm6SBZyFDISXlthLXowLTlfLV17MSw2NH0kEjcKBWlucHV0GAMgASgLMiAudHVybndpcmUubGxtLnYxLkNvbXBsZXRpb25JbnB1dEIGukgDyAEBEh0KC2h0dHBfc3RhdHVzGAQgASgNQgi6SAUqAxjnBxIzCgxjb250ZW50X3R5cGUYBSABKAlCHbpIGnIYKP8BMhNeW15ceDAwLVx4MWZceDdmXSokIjcKCURlY29kZUVuZBIRCgl0cnVuY2F0ZWQYASABKAgSFwoFZXJyb3IYAiABKAlCCLpIBXIDKIAgIkwKGERlY29kZUNvbXBsZXRpb25SZXNwb25zZRIwCgZkZWx0YXMYASADKAsyIC50dXJud2lyZS5sbG0udjEuQ29tcGxldGlvbkRlbHRhIqQBChhQcmVwYXJlQ29tcGxldGlvblJlcXVlc3QSJwoGY2FsbGVyGAEgASgLMhcudHVybndpcmUubGxtLnYxLkNhbGxlchI3CgVpbnB1dBgCIAEoCzIgLnR1cm53aXJlLmxsbS52MS5Db21wbGV0aW9uSW5wdXRCBrpIA8gBARImCgNhcGkYAyABKAlCGbpIFnIUMhJeW2EtejAtOV8tXXsxLDY0fSQi0gEKGVByZXBhcmVDb21wbGV0aW9uUmVzcG9uc2USEQoJYm9keV9qc29uGAEgASgJEkgKB2hlYWRlcnMYAiADKAsyNy50dXJud2lyZS5sbG0udjEuUHJlcGFyZUNvbXBsZXRpb25SZXNwb25zZS5IZWFkZXJzRW50cnkSDAoEcGF0aBgDIAEoCRIaChJkcm9wcGVkX3BhcmFtZXRlcnMYBCADKAkaLgoMSGVhZGVyc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEi0wYKD0NvbXBsZXRpb25EZWx0YRIwCgdjb250ZW50GAEgASgLMh0udHVybndpcmUubGxtLnYxLkNvbnRlbnREZWx0YUgAEjQKCXJlYXNvbmluZxgCIAEoCzIfLnR1cm53aXJlLmxsbS52MS5SZWFzb25pbmdEZWx0YUgAEjMKCXRvb2xfY2FsbBgDIAEoCzIeLnR1cm53aXJlLmxsbS52MS5Ub29sQ2FsbERlbHRhSAASOgoPYXR0ZW1wdF9zdGFydGVkGAQgASgLMh8udHVybndpcmUubGxtLnYxLkF0dGVtcHRTdGFydGVkSAASPAoQYXR0ZW1wdF9ib3VuZGFyeRgFIAEoCzIgLnR1cm53aXJlLmxsbS52MS5BdHRlbXB0Qm91bmRhcnlIABIsCgV1c2FnZRgGIAEoCzIbLnR1cm53aXJlLmxsbS52MS5Vc2FnZURlbHRhSAASLgoGZmluaXNoGAcgASgLMhwudHVybndpcmUubGxtLnYxLkZpbmlzaERlbHRhSAASLgoFZXJyb3IYCCABKAsyHS50dXJud2lyZS5wYWNrZXQudjEuVHVybkVycm9ySAASOAoOcHJvdmlkZXJfc3RhdGUYCSABKAsyHi50dXJud2lyZS5sbG0udjEuUHJvdmlkZXJTdGF0ZUgAEjIKCGNpdGF0aW9uGAogASgLMh4udHVybndpcmUubGxtLnYxLkNpdGF0aW9uRGVsdGFIABIrCgVtZWRpYRgLIAEoCzIaLnR1cm53aXJlLmxsbS52MS5NZWRpYVBhcnRIABI7ChBzZXJ2ZXJfdG9vbF9jYWxsGAwgASgLMh8udHVybndpcmUubGxtLnYxLlNlcnZlclRvb2xDYWxsSAASEQoHcmVmdXNhbBgNIAEoCUgAEjgKDm1vZGVsX3NlbGVjdGVkGA4gASgLMh4udHVybndpcmUubGxtLnYxLk1vZGVsU2VsZWN0ZWRIABJAChJwYXJhbWV0ZXJzX2Ryb3BwZWQYDyABKAsyIi50dXJud2lyZS5sbG0udjEuUGFyYW1ldGVyc0Ryb3BwZWRIABIrCgd3YXJuaW5nGBAgASgLMhgudHVybndpcmUubGxtLnYxLldhcm5pbmdIAEIHCgVkZWx0YSIxCgxDb250ZW50RGVsdGESEwoLYmxvY2tfaW5kZXgYASABKA0SDAoEdGV4dBgCIAEoCSJWCg5SZWFzb25pbmdEZWx0YRITCgtibG9ja19pbmRleBgBIAEoDRIMCgR0ZXh0GAIgASgJEg8KB3N1bW1hcnkYAyABKAgSEAoIcmVkYWN0ZWQYBCABKAgijAEKDVRvb2xDYWxsRGVsdGESEwoLYmxvY2tfaW5kZXgYASABKA0SDwoHY2FsbF9pZBgCIAEoCRIMCgRuYW1lGAMgASgJEhoKEmFyZ3VtZW50c19mcmFnbWVudBgEIAEoCRIQCghjb21wbGV0ZRgFIAEoCBIZChFhcmd1bWVudHNfaW52YWxpZBgGIAEoCCJHCgdXYXJuaW5nEisKBGNvZGUYASABKA4yHS50dXJud2lyZS5wYWNrZXQudjEuRXJyb3JDb2RlEg8KB21lc3NhZ2UYAiABKAkiSwoOQXR0ZW1wdFN0YXJ0ZWQSDwoHYXR0ZW1wdBgBIAEoDRIQCghwcm92aWRlchgCIAEoCRIWCg51cHN0cmVhbV9tb2RlbBgDIAEoCSJuCg9BdHRlbXB0Qm91bmRhcnkSFgoOZmFpbGVkX2F0dGVtcHQYASABKA0SLAoFY2F1c2UYAiABKAsyHS50dXJud2lyZS5wYWNrZXQudjEuVHVybkVycm9yEhUKDW5leHRfbW9kZWxfaWQYAyABKAkiRwoKVXNhZ2VEZWx0YRIoCgV1c2FnZRgBIAEoCzIZLnR1cm53aXJlLnBhY2tldC52MS5Vc2FnZRIPCgdhdHRlbXB0GAIgASgNIokBCgtGaW5pc2hEZWx0YRIwCgZyZWFzb24YASABKA4yIC50dXJud2lyZS5wYWNrZXQudjEuRmluaXNoUmVhc29uEhIKCnJhd19yZWFzb24YAiABKAkSHAoUcHJvdmlkZXJfcmVzcG9uc2VfaWQYAyABKAkSFgoOcmVhc29uaW5nX29wZW4YBCABKAgiegoNQ2l0YXRpb25EZWx0YRITCgtibG9ja19pbmRleBgBIAEoDRIuCghkb2N1bWVudBgCIAEoCzIcLnR1cm53aXJlLnBhY2tldC52MS5Eb2N1bWVudBISCgpzdGFydF9jaGFyGAMgASgNEhAKCGVuZF9jaGFyGAQgASgNImoKDlNlcnZlclRvb2xDYWxsEg8KB2NhbGxfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIWCg5hcmd1bWVudHNfanNvbhgDIAEoCRITCgtyZXN1bHRfanNvbhgEIAEoCRIMCgRkb25lGAUgASgIIiEKDU1vZGVsU2VsZWN0ZWQSEAoIbW9kZWxfaWQYASABKAkiIgoRUGFyYW1ldGVyc0Ryb3BwZWQSDQoFbmFtZXMYASADKAkidgoSQ291bnRUb2tlbnNSZXF1ZXN0EicKBmNhbGxlchgBIAEoCzIXLnR1cm53aXJlLmxsbS52MS5DYWxsZXISNwoFaW5wdXQYAiABKAsyIC50dXJud2lyZS5sbG0udjEuQ29tcGxldGlvbklucHV0Qga6SAPIAQEiOAoTQ291bnRUb2tlbnNSZXNwb25zZRIOCgZ0b2tlbnMYASABKA0SEQoJZXN0aW1hdGVkGAIgASgIIo8BCgxFbWJlZFJlcXVlc3QSJwoGY2FsbGVyGAEgASgLMhcudHVybndpcmUubGxtLnYxLkNhbGxlchIxCghtb2RlbF9pZBgCIAEoCUIfukgcchoQASiAAjITXlteXHgwMC1ceDFmXHg3Zl0qJBIjCgZpbnB1dHMYAyADKAlCE7pIEJIBDQgBEIAQIgZyBCiAgCAiaQoNRW1iZWRSZXNwb25zZRIuCgplbWJlZGRpbmdzGAEgAygLMhoudHVybndpcmUubGxtLnYxLkVtYmVkZGluZxIoCgV1c2FnZRgCIAEoCzIZLnR1cm53aXJlLnBhY2tldC52MS5Vc2FnZSIbCglFbWJlZGRpbmcSDgoGdmFsdWVzGAEgAygCIncKEUxpc3RNb2RlbHNSZXF1ZXN0EicKBmNhbGxlchgBIAEoCzIXLnR1cm53aXJlLmxsbS52MS5DYWxsZXISGwoJcGFnZV9zaXplGAIgASgNQgi6SAUqAxjoBxIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAyiACCJVChJMaXN0TW9kZWxzUmVzcG9uc2USJgoGbW9kZWxzGAEgAygLMhYudHVybndpcmUubGxtLnYxLk1vZGVsEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSLfAgoFTW9kZWwSEAoIbW9kZWxfaWQYASABKAkSFAoMZGlzcGxheV9uYW1lGAIgASgJEhAKCG93bmVkX2J5GAMgASgJEhYKDmNvbnRleHRfdG9rZW5zGAQgASgNEhkKEW1heF9vdXRwdXRfdG9rZW5zGAUgASgNEhIKCm1vZGFsaXRpZXMYBiADKAkSDQoFdG9vbHMYByABKAgSEQoJcmVhc29uaW5nGAggASgIEhsKE25hdGl2ZV90b29sX2NhbGxpbmcYCSABKAgSDwoHYWxpYXNlcxgKIAMoCRIOCgZkaXJlY3QYCyABKAgSJQoFcHJpY2UYDCABKAsyFi50dXJud2lyZS5sbG0udjEuUHJpY2USLAoGYWNjZXNzGA0gASgLMhwudHVybndpcmUubGxtLnYxLk1vZGVsQWNjZXNzEhIKCmlzX2RlZmF1bHQYDiABKAgSDAoEZGVtbxgPIAEoCCKxAQoFUHJpY2USIQoVaW5wdXRfbWljcm9zX3Blcl9tdG9rGAEgASgDQgIwARIiChZvdXRwdXRfbWljcm9zX3Blcl9tdG9rGAIgASgDQgIwARImChpjYWNoZV9yZWFkX21pY3Jvc19wZXJfbXRvaxgDIAEoA0ICMAESJwobY2FjaGVfd3JpdGVfbWljcm9zX3Blcl9tdG9rGAQgASgDQgIwARIQCghjdXJyZW5jeRgFIAEoCSIxCgtNb2RlbEFjY2VzcxISCgpyZXN0cmljdGVkGAEgASgIEg4KBmdyb3VwcxgCIAMoCSqhAQoOVG9vbENob2ljZU1vZGUSIAocVE9PTF9DSE9JQ0VfTU9ERV9VTlNQRUNJRklFRBAAEhkKFVRPT0xfQ0hPSUNFX01PREVfQVVUTxABEhkKFVRPT0xfQ0hPSUNFX01PREVfTk9ORRACEh0KGVRPT0xfQ0hPSUNFX01PREVfUkVRVUlSRUQQAxIYChRUT09MX0NIT0lDRV9NT0RFX09ORRAEKnIKBFJvbGUSFAoQUk9MRV9VTlNQRUNJRklFRBAAEg8KC1JPTEVfU1lTVEVNEAESDQoJUk9MRV9VU0VSEAISEgoOUk9MRV9BU1NJU1RBTlQQAxINCglST0xFX1RPT0wQBBIRCg1ST0xFX1JFTUlOREVSEAUy3QQKD0xsbVByb3h5U2VydmljZRJpChBTdHJlYW1Db21wbGV0aW9uEigudHVybndpcmUubGxtLnYxLlN0cmVhbUNvbXBsZXRpb25SZXF1ZXN0GikudHVybndpcmUubGxtLnYxLlN0cmVhbUNvbXBsZXRpb25SZXNwb25zZTABEmsKEERlY29kZUNvbXBsZXRpb24SKC50dXJud2lyZS5sbG0udjEuRGVjb2RlQ29tcGxldGlvblJlcXVlc3QaKS50dXJud2lyZS5sbG0udjEuRGVjb2RlQ29tcGxldGlvblJlc3BvbnNlKAEwARJvChFQcmVwYXJlQ29tcGxldGlvbhIpLnR1cm53aXJlLmxsbS52MS5QcmVwYXJlQ29tcGxldGlvblJlcXVlc3QaKi50dXJud2lyZS5sbG0udjEuUHJlcGFyZUNvbXBsZXRpb25SZXNwb25zZSIDkAIBEl0KC0NvdW50VG9rZW5zEiMudHVybndpcmUubGxtLnYxLkNvdW50VG9rZW5zUmVxdWVzdBokLnR1cm53aXJlLmxsbS52MS5Db3VudFRva2Vuc1Jlc3BvbnNlIgOQAgESRgoFRW1iZWQSHS50dXJud2lyZS5sbG0udjEuRW1iZWRSZXF1ZXN0Gh4udHVybndpcmUubGxtLnYxLkVtYmVkUmVzcG9uc2USWgoKTGlzdE1vZGVscxIiLnR1cm53aXJlLmxsbS52MS5MaXN0TW9kZWxzUmVxdWVzdBojLnR1cm53aXJlLmxsbS52MS5MaXN0TW9kZWxzUmVzcG9uc2UiA5ACAWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_duration, file_turnwire_packet_v1_common]);
 
 /**
+ * On whose behalf a model is called. Filled by the chat service; the peer trusts it.
+ *
  * @generated from message turnwire.llm.v1.Caller
  */
 export type Caller = Message<"turnwire.llm.v1.Caller"> & {
   /**
+   * Tenant of the user. At most 256 bytes.
+   *
    * @generated from field: string tenant_id = 1;
    */
   tenantId: string;
 
   /**
+   * The user. At most 256 bytes.
+   *
    * @generated from field: string user_id = 2;
    */
   userId: string;
 
   /**
+   * Groups of the user, for access to models. At most 256.
+   *
    * @generated from field: repeated string groups = 3;
    */
   groups: string[];
 
   /**
+   * The turn. Empty for calls outside a turn.
+   *
    * @generated from field: string turn_id = 4;
    */
   turnId: string;
 
   /**
+   * The lane, from 0.
+   *
    * @generated from field: uint32 model_index = 5;
    */
   modelIndex: number;
 
   /**
+   * The cycle, from 1.
+   *
    * @generated from field: uint32 cycle = 6;
    */
   cycle: number;
 
   /**
+   * Number of the turn's owner.
+   *
    * @generated from field: uint32 epoch = 7;
    */
   epoch: number;
 
   /**
+   * What the call is for: "answer", "title", "tags", "follow_ups" and the like. At most 64 bytes.
+   *
    * @generated from field: string purpose = 8;
    */
   purpose: string;
 
   /**
+   * True if the provider is to keep nothing, where it can be told so.
+   *
    * @generated from field: bool no_store = 9;
    */
   noStore: boolean;
@@ -74,56 +98,76 @@ export const CallerSchema: GenMessage<Caller> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 0);
 
 /**
+ * What a model reads, and how it shall answer.
+ *
  * @generated from message turnwire.llm.v1.CompletionInput
  */
 export type CompletionInput = Message<"turnwire.llm.v1.CompletionInput"> & {
   /**
+   * A model of ListModels. Required.
+   *
    * @generated from field: string model_id = 1;
    */
   modelId: string;
 
   /**
+   * The conversation, oldest first. At most 10,000 messages.
+   *
    * @generated from field: repeated turnwire.llm.v1.ModelMessage messages = 2;
    */
   messages: ModelMessage[];
 
   /**
+   * Tools that the model may call. At most 256.
+   *
    * @generated from field: repeated turnwire.llm.v1.ToolDefinition tools = 3;
    */
   tools: ToolDefinition[];
 
   /**
+   * Whether it may, must or must not call them. Absent = AUTO if there are tools.
+   *
    * @generated from field: turnwire.llm.v1.ToolChoice tool_choice = 4;
    */
   toolChoice?: ToolChoice | undefined;
 
   /**
+   * Whether it may call several at once. Absent = the provider's default.
+   *
    * @generated from field: optional bool parallel_tool_calls = 5;
    */
   parallelToolCalls?: boolean | undefined;
 
   /**
+   * How it picks its words.
+   *
    * @generated from field: turnwire.packet.v1.Sampling sampling = 6;
    */
   sampling?: Sampling | undefined;
 
   /**
+   * How much it reasons.
+   *
    * @generated from field: turnwire.packet.v1.ReasoningEffort reasoning_effort = 7;
    */
   reasoningEffort: ReasoningEffort;
 
   /**
+   * Form of the answer. Absent = free text.
+   *
    * @generated from field: turnwire.llm.v1.ResponseFormat response_format = 8;
    */
   responseFormat?: ResponseFormat | undefined;
 
   /**
+   * Further fields for the provider request, a JSON object as text of at most 64 KiB. Empty = none.
+   *
    * @generated from field: string provider_options_json = 9;
    */
   providerOptionsJson: string;
 
   /**
-   * the last answer of this cycle's model ended inside a reasoning tag (FinishDelta.reasoning_open)
+   * True if the last call of this cycle ended inside a reasoning tag (FinishDelta.reasoning_open).
    *
    * @generated from field: bool reasoning_open = 10;
    */
@@ -138,20 +182,28 @@ export const CompletionInputSchema: GenMessage<CompletionInput> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 1);
 
 /**
+ * A JSON answer.
+ *
  * @generated from message turnwire.llm.v1.ResponseFormat
  */
 export type ResponseFormat = Message<"turnwire.llm.v1.ResponseFormat"> & {
   /**
+   * Name of the form, for providers that want one. At most 64 bytes.
+   *
    * @generated from field: string name = 1;
    */
   name: string;
 
   /**
+   * JSON schema as text of at most 64 KiB. Empty = any JSON object.
+   *
    * @generated from field: string json_schema = 2;
    */
   jsonSchema: string;
 
   /**
+   * True if the provider shall enforce the schema.
+   *
    * @generated from field: bool strict = 3;
    */
   strict: boolean;
@@ -165,25 +217,35 @@ export const ResponseFormatSchema: GenMessage<ResponseFormat> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 2);
 
 /**
+ * A tool as the model sees it.
+ *
  * @generated from message turnwire.llm.v1.ToolDefinition
  */
 export type ToolDefinition = Message<"turnwire.llm.v1.ToolDefinition"> & {
   /**
+   * Name that the model uses: 1 to 64 letters, digits, "_" or "-".
+   *
    * @generated from field: string name = 1;
    */
   name: string;
 
   /**
+   * What the tool does. At most 64 KiB.
+   *
    * @generated from field: string description = 2;
    */
   description: string;
 
   /**
+   * JSON schema of the arguments, as text of at most 256 KiB. Empty = an object without properties.
+   *
    * @generated from field: string parameters_json_schema = 3;
    */
   parametersJsonSchema: string;
 
   /**
+   * True if the provider shall enforce the schema.
+   *
    * @generated from field: bool strict = 4;
    */
   strict: boolean;
@@ -197,15 +259,21 @@ export const ToolDefinitionSchema: GenMessage<ToolDefinition> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 3);
 
 /**
+ * Whether a model may call tools.
+ *
  * @generated from message turnwire.llm.v1.ToolChoice
  */
 export type ToolChoice = Message<"turnwire.llm.v1.ToolChoice"> & {
   /**
+   * May, must, must not, or must call one.
+   *
    * @generated from field: turnwire.llm.v1.ToolChoiceMode mode = 1;
    */
   mode: ToolChoiceMode;
 
   /**
+   * The tool, for ONE.
+   *
    * @generated from field: string tool_name = 2;
    */
   toolName: string;
@@ -219,20 +287,28 @@ export const ToolChoiceSchema: GenMessage<ToolChoice> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 4);
 
 /**
+ * One message of the conversation.
+ *
  * @generated from message turnwire.llm.v1.ModelMessage
  */
 export type ModelMessage = Message<"turnwire.llm.v1.ModelMessage"> & {
   /**
+   * Who says it.
+   *
    * @generated from field: turnwire.llm.v1.Role role = 1;
    */
   role: Role;
 
   /**
+   * What is said, in order. At most 1,000 parts.
+   *
    * @generated from field: repeated turnwire.llm.v1.ContentPart parts = 2;
    */
   parts: ContentPart[];
 
   /**
+   * True if the provider's cache should end here.
+   *
    * @generated from field: bool cache_breakpoint = 3;
    */
   cacheBreakpoint: boolean;
@@ -246,50 +322,68 @@ export const ModelMessageSchema: GenMessage<ModelMessage> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 5);
 
 /**
+ * A part of a message.
+ *
  * @generated from message turnwire.llm.v1.ContentPart
  */
 export type ContentPart = Message<"turnwire.llm.v1.ContentPart"> & {
   /**
+   * The part. Required.
+   *
    * @generated from oneof turnwire.llm.v1.ContentPart.part
    */
   part: {
     /**
+     * Text, at most 8 MiB.
+     *
      * @generated from field: string text = 1;
      */
     value: string;
     case: "text";
   } | {
     /**
+     * Reasoning that the model wrote, at most 8 MiB.
+     *
      * @generated from field: string reasoning = 2;
      */
     value: string;
     case: "reasoning";
   } | {
     /**
+     * A call that the model made.
+     *
      * @generated from field: turnwire.llm.v1.ToolCallPart tool_call = 3;
      */
     value: ToolCallPart;
     case: "toolCall";
   } | {
     /**
+     * What came of a call.
+     *
      * @generated from field: turnwire.llm.v1.ToolResultPart tool_result = 4;
      */
     value: ToolResultPart;
     case: "toolResult";
   } | {
     /**
+     * An image, sound or document.
+     *
      * @generated from field: turnwire.llm.v1.MediaPart media = 5;
      */
     value: MediaPart;
     case: "media";
   } | {
     /**
+     * What a provider gave and wants back unchanged.
+     *
      * @generated from field: turnwire.llm.v1.ProviderState provider_state = 6;
      */
     value: ProviderState;
     case: "providerState";
   } | {
     /**
+     * A refusal that the model wrote, at most 64 KiB.
+     *
      * @generated from field: string refusal = 7;
      */
     value: string;
@@ -305,20 +399,28 @@ export const ContentPartSchema: GenMessage<ContentPart> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 6);
 
 /**
+ * A call that the model made earlier.
+ *
  * @generated from message turnwire.llm.v1.ToolCallPart
  */
 export type ToolCallPart = Message<"turnwire.llm.v1.ToolCallPart"> & {
   /**
+   * Turnwire's id of the call. Required.
+   *
    * @generated from field: string call_id = 1;
    */
   callId: string;
 
   /**
+   * The name that the model used. At most 1 KiB.
+   *
    * @generated from field: string name = 2;
    */
   name: string;
 
   /**
+   * The arguments as the model wrote them; may not be JSON. At most 8 MiB.
+   *
    * @generated from field: string arguments_json = 3;
    */
   argumentsJson: string;
@@ -332,25 +434,35 @@ export const ToolCallPartSchema: GenMessage<ToolCallPart> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 7);
 
 /**
+ * What came of a call, for the model to read.
+ *
  * @generated from message turnwire.llm.v1.ToolResultPart
  */
 export type ToolResultPart = Message<"turnwire.llm.v1.ToolResultPart"> & {
   /**
+   * Turnwire's id of the call. Required.
+   *
    * @generated from field: string call_id = 1;
    */
   callId: string;
 
   /**
+   * The result, at most 8 MiB.
+   *
    * @generated from field: string text = 2;
    */
   text: string;
 
   /**
+   * True if the call failed.
+   *
    * @generated from field: bool is_error = 3;
    */
   isError: boolean;
 
   /**
+   * Media that belong to the result. At most 32.
+   *
    * @generated from field: repeated turnwire.llm.v1.MediaPart media = 4;
    */
   media: MediaPart[];
@@ -364,31 +476,43 @@ export const ToolResultPartSchema: GenMessage<ToolResultPart> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 8);
 
 /**
+ * An image, sound or document.
+ *
  * @generated from message turnwire.llm.v1.MediaPart
  */
 export type MediaPart = Message<"turnwire.llm.v1.MediaPart"> & {
   /**
+   * MIME type. At most 255 bytes.
+   *
    * @generated from field: string media_type = 1;
    */
   mediaType: string;
 
   /**
+   * Where the content is. Required.
+   *
    * @generated from oneof turnwire.llm.v1.MediaPart.source
    */
   source: {
     /**
+     * Here, at most 20 MiB.
+     *
      * @generated from field: bytes data = 2;
      */
     value: Uint8Array;
     case: "data";
   } | {
     /**
+     * At this address; the provider fetches it. At most 8 KiB.
+     *
      * @generated from field: string url = 3;
      */
     value: string;
     case: "url";
   } | {
     /**
+     * In this stored file.
+     *
      * @generated from field: string file_id = 4;
      */
     value: string;
@@ -396,6 +520,8 @@ export type MediaPart = Message<"turnwire.llm.v1.MediaPart"> & {
   } | { case: undefined; value?: undefined };
 
   /**
+   * Name for people, at most 255 bytes.
+   *
    * @generated from field: string name = 5;
    */
   name: string;
@@ -409,20 +535,28 @@ export const MediaPartSchema: GenMessage<MediaPart> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 9);
 
 /**
+ * Something that a provider gave and wants back unchanged, for example a signature of reasoning. Never shown to clients.
+ *
  * @generated from message turnwire.llm.v1.ProviderState
  */
 export type ProviderState = Message<"turnwire.llm.v1.ProviderState"> & {
   /**
+   * The provider it belongs to. At most 64 bytes.
+   *
    * @generated from field: string provider = 1;
    */
   provider: string;
 
   /**
+   * Its bytes, at most 1 MiB.
+   *
    * @generated from field: bytes data = 2;
    */
   data: Uint8Array;
 
   /**
+   * The block that it came with.
+   *
    * @generated from field: uint32 block_index = 3;
    */
   blockIndex: number;
@@ -436,35 +570,49 @@ export const ProviderStateSchema: GenMessage<ProviderState> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 10);
 
 /**
+ * Asks for a model call.
+ *
  * @generated from message turnwire.llm.v1.StreamCompletionRequest
  */
 export type StreamCompletionRequest = Message<"turnwire.llm.v1.StreamCompletionRequest"> & {
   /**
+   * On whose behalf.
+   *
    * @generated from field: turnwire.llm.v1.Caller caller = 1;
    */
   caller?: Caller | undefined;
 
   /**
+   * What the model reads. Required.
+   *
    * @generated from field: turnwire.llm.v1.CompletionInput input = 2;
    */
   input?: CompletionInput | undefined;
 
   /**
+   * Names the call for providers that know idempotent requests. At most 256 bytes. Empty = none.
+   *
    * @generated from field: string idempotency_key = 3;
    */
   idempotencyKey: string;
 
   /**
+   * How long the first token may take, up to an hour. Absent = the peer's default.
+   *
    * @generated from field: google.protobuf.Duration first_token_timeout = 4;
    */
   firstTokenTimeout?: Duration | undefined;
 
   /**
+   * How long the provider may be silent after that, up to an hour. Absent = the peer's default.
+   *
    * @generated from field: google.protobuf.Duration stall_timeout = 5;
    */
   stallTimeout?: Duration | undefined;
 
   /**
+   * Models to ask if this one fails before it said anything, in order. At most 8.
+   *
    * @generated from field: repeated string fallback_model_ids = 6;
    */
   fallbackModelIds: string[];
@@ -478,10 +626,14 @@ export const StreamCompletionRequestSchema: GenMessage<StreamCompletionRequest> 
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 11);
 
 /**
+ * What the model said next.
+ *
  * @generated from message turnwire.llm.v1.StreamCompletionResponse
  */
 export type StreamCompletionResponse = Message<"turnwire.llm.v1.StreamCompletionResponse"> & {
   /**
+   * Deltas in order. All that were ready are sent together.
+   *
    * @generated from field: repeated turnwire.llm.v1.CompletionDelta deltas = 1;
    */
   deltas: CompletionDelta[];
@@ -495,26 +647,36 @@ export const StreamCompletionResponseSchema: GenMessage<StreamCompletionResponse
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 12);
 
 /**
+ * A frame of a relayed response: start, chunks, end.
+ *
  * @generated from message turnwire.llm.v1.DecodeCompletionRequest
  */
 export type DecodeCompletionRequest = Message<"turnwire.llm.v1.DecodeCompletionRequest"> & {
   /**
+   * The frame. Required.
+   *
    * @generated from oneof turnwire.llm.v1.DecodeCompletionRequest.frame
    */
   frame: {
     /**
+     * First frame, once.
+     *
      * @generated from field: turnwire.llm.v1.DecodeStart start = 1;
      */
     value: DecodeStart;
     case: "start";
   } | {
     /**
+     * Next bytes of the response body, at most 1 MiB.
+     *
      * @generated from field: bytes chunk = 2;
      */
     value: Uint8Array;
     case: "chunk";
   } | {
     /**
+     * Last frame, once.
+     *
      * @generated from field: turnwire.llm.v1.DecodeEnd end = 3;
      */
     value: DecodeEnd;
@@ -530,30 +692,42 @@ export const DecodeCompletionRequestSchema: GenMessage<DecodeCompletionRequest> 
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 13);
 
 /**
+ * What is relayed.
+ *
  * @generated from message turnwire.llm.v1.DecodeStart
  */
 export type DecodeStart = Message<"turnwire.llm.v1.DecodeStart"> & {
   /**
+   * On whose behalf.
+   *
    * @generated from field: turnwire.llm.v1.Caller caller = 1;
    */
   caller?: Caller | undefined;
 
   /**
+   * Dialect of the response, for example "openai": 1 to 64 of a-z, 0-9, "_" or "-".
+   *
    * @generated from field: string api = 2;
    */
   api: string;
 
   /**
+   * The input that the request was made from. Required.
+   *
    * @generated from field: turnwire.llm.v1.CompletionInput input = 3;
    */
   input?: CompletionInput | undefined;
 
   /**
+   * HTTP status of the response.
+   *
    * @generated from field: uint32 http_status = 4;
    */
   httpStatus: number;
 
   /**
+   * Content type of the response.
+   *
    * @generated from field: string content_type = 5;
    */
   contentType: string;
@@ -567,15 +741,21 @@ export const DecodeStartSchema: GenMessage<DecodeStart> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 14);
 
 /**
+ * The relayed response is over.
+ *
  * @generated from message turnwire.llm.v1.DecodeEnd
  */
 export type DecodeEnd = Message<"turnwire.llm.v1.DecodeEnd"> & {
   /**
+   * True if it was cut off.
+   *
    * @generated from field: bool truncated = 1;
    */
   truncated: boolean;
 
   /**
+   * What the connection reported, at most 4 KiB. Empty = nothing.
+   *
    * @generated from field: string error = 2;
    */
   error: string;
@@ -589,10 +769,14 @@ export const DecodeEndSchema: GenMessage<DecodeEnd> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 15);
 
 /**
+ * What the model said next.
+ *
  * @generated from message turnwire.llm.v1.DecodeCompletionResponse
  */
 export type DecodeCompletionResponse = Message<"turnwire.llm.v1.DecodeCompletionResponse"> & {
   /**
+   * Deltas in order.
+   *
    * @generated from field: repeated turnwire.llm.v1.CompletionDelta deltas = 1;
    */
   deltas: CompletionDelta[];
@@ -606,20 +790,28 @@ export const DecodeCompletionResponseSchema: GenMessage<DecodeCompletionResponse
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 16);
 
 /**
+ * Asks for a provider request.
+ *
  * @generated from message turnwire.llm.v1.PrepareCompletionRequest
  */
 export type PrepareCompletionRequest = Message<"turnwire.llm.v1.PrepareCompletionRequest"> & {
   /**
+   * On whose behalf.
+   *
    * @generated from field: turnwire.llm.v1.Caller caller = 1;
    */
   caller?: Caller | undefined;
 
   /**
+   * What the model shall read. Required.
+   *
    * @generated from field: turnwire.llm.v1.CompletionInput input = 2;
    */
   input?: CompletionInput | undefined;
 
   /**
+   * Dialect of the request, for example "openai": 1 to 64 of a-z, 0-9, "_" or "-".
+   *
    * @generated from field: string api = 3;
    */
   api: string;
@@ -633,25 +825,35 @@ export const PrepareCompletionRequestSchema: GenMessage<PrepareCompletionRequest
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 17);
 
 /**
+ * A provider request, not sent.
+ *
  * @generated from message turnwire.llm.v1.PrepareCompletionResponse
  */
 export type PrepareCompletionResponse = Message<"turnwire.llm.v1.PrepareCompletionResponse"> & {
   /**
+   * Its body, JSON text.
+   *
    * @generated from field: string body_json = 1;
    */
   bodyJson: string;
 
   /**
+   * Its headers, without credentials.
+   *
    * @generated from field: map<string, string> headers = 2;
    */
   headers: { [key: string]: string };
 
   /**
+   * Its path below the connection's base address.
+   *
    * @generated from field: string path = 3;
    */
   path: string;
 
   /**
+   * Parameters that the dialect does not know.
+   *
    * @generated from field: repeated string dropped_parameters = 4;
    */
   droppedParameters: string[];
@@ -665,104 +867,140 @@ export const PrepareCompletionResponseSchema: GenMessage<PrepareCompletionRespon
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 18);
 
 /**
+ * One step of a model call.
+ *
  * @generated from message turnwire.llm.v1.CompletionDelta
  */
 export type CompletionDelta = Message<"turnwire.llm.v1.CompletionDelta"> & {
   /**
+   * The step.
+   *
    * @generated from oneof turnwire.llm.v1.CompletionDelta.delta
    */
   delta: {
     /**
+     * Text.
+     *
      * @generated from field: turnwire.llm.v1.ContentDelta content = 1;
      */
     value: ContentDelta;
     case: "content";
   } | {
     /**
+     * Reasoning.
+     *
      * @generated from field: turnwire.llm.v1.ReasoningDelta reasoning = 2;
      */
     value: ReasoningDelta;
     case: "reasoning";
   } | {
     /**
+     * A piece of a tool call.
+     *
      * @generated from field: turnwire.llm.v1.ToolCallDelta tool_call = 3;
      */
     value: ToolCallDelta;
     case: "toolCall";
   } | {
     /**
+     * A provider is being asked. Before anything else of the attempt.
+     *
      * @generated from field: turnwire.llm.v1.AttemptStarted attempt_started = 4;
      */
     value: AttemptStarted;
     case: "attemptStarted";
   } | {
     /**
+     * An attempt failed and another follows. What it said no longer counts.
+     *
      * @generated from field: turnwire.llm.v1.AttemptBoundary attempt_boundary = 5;
      */
     value: AttemptBoundary;
     case: "attemptBoundary";
   } | {
     /**
+     * Usage of an attempt. A later one takes its place.
+     *
      * @generated from field: turnwire.llm.v1.UsageDelta usage = 6;
      */
     value: UsageDelta;
     case: "usage";
   } | {
     /**
+     * The model stopped. Last but for usage.
+     *
      * @generated from field: turnwire.llm.v1.FinishDelta finish = 7;
      */
     value: FinishDelta;
     case: "finish";
   } | {
     /**
+     * The model call failed. Last.
+     *
      * @generated from field: turnwire.packet.v1.TurnError error = 8;
      */
     value: TurnError;
     case: "error";
   } | {
     /**
+     * Something to give back to the provider in the next call.
+     *
      * @generated from field: turnwire.llm.v1.ProviderState provider_state = 9;
      */
     value: ProviderState;
     case: "providerState";
   } | {
     /**
+     * The provider cites a source.
+     *
      * @generated from field: turnwire.llm.v1.CitationDelta citation = 10;
      */
     value: CitationDelta;
     case: "citation";
   } | {
     /**
+     * The model made an image, sound or document.
+     *
      * @generated from field: turnwire.llm.v1.MediaPart media = 11;
      */
     value: MediaPart;
     case: "media";
   } | {
     /**
+     * A tool that the provider runs itself.
+     *
      * @generated from field: turnwire.llm.v1.ServerToolCall server_tool_call = 12;
      */
     value: ServerToolCall;
     case: "serverToolCall";
   } | {
     /**
+     * A piece of a refusal.
+     *
      * @generated from field: string refusal = 13;
      */
     value: string;
     case: "refusal";
   } | {
     /**
+     * The model that really answers, behind an alias or arena.
+     *
      * @generated from field: turnwire.llm.v1.ModelSelected model_selected = 14;
      */
     value: ModelSelected;
     case: "modelSelected";
   } | {
     /**
+     * Parameters that the model does not take.
+     *
      * @generated from field: turnwire.llm.v1.ParametersDropped parameters_dropped = 15;
      */
     value: ParametersDropped;
     case: "parametersDropped";
   } | {
     /**
+     * Something was wrong on the wire and could be decoded on.
+     *
      * @generated from field: turnwire.llm.v1.Warning warning = 16;
      */
     value: Warning;
@@ -778,15 +1016,21 @@ export const CompletionDeltaSchema: GenMessage<CompletionDelta> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 19);
 
 /**
+ * A piece of text.
+ *
  * @generated from message turnwire.llm.v1.ContentDelta
  */
 export type ContentDelta = Message<"turnwire.llm.v1.ContentDelta"> & {
   /**
+   * The provider's block that it belongs to.
+   *
    * @generated from field: uint32 block_index = 1;
    */
   blockIndex: number;
 
   /**
+   * The text, cut only at code points.
+   *
    * @generated from field: string text = 2;
    */
   text: string;
@@ -800,25 +1044,35 @@ export const ContentDeltaSchema: GenMessage<ContentDelta> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 20);
 
 /**
+ * A piece of reasoning.
+ *
  * @generated from message turnwire.llm.v1.ReasoningDelta
  */
 export type ReasoningDelta = Message<"turnwire.llm.v1.ReasoningDelta"> & {
   /**
+   * The provider's block that it belongs to.
+   *
    * @generated from field: uint32 block_index = 1;
    */
   blockIndex: number;
 
   /**
+   * The text, cut only at code points.
+   *
    * @generated from field: string text = 2;
    */
   text: string;
 
   /**
+   * True if it is a summary of the reasoning and not the reasoning itself.
+   *
    * @generated from field: bool summary = 3;
    */
   summary: boolean;
 
   /**
+   * True if the provider withheld the text.
+   *
    * @generated from field: bool redacted = 4;
    */
   redacted: boolean;
@@ -832,35 +1086,49 @@ export const ReasoningDeltaSchema: GenMessage<ReasoningDelta> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 21);
 
 /**
+ * A piece of a tool call.
+ *
  * @generated from message turnwire.llm.v1.ToolCallDelta
  */
 export type ToolCallDelta = Message<"turnwire.llm.v1.ToolCallDelta"> & {
   /**
+   * The provider's index of the call: pieces with the same index belong together.
+   *
    * @generated from field: uint32 block_index = 1;
    */
   blockIndex: number;
 
   /**
+   * The provider's id of the call. Empty = not told, or told before.
+   *
    * @generated from field: string call_id = 2;
    */
   callId: string;
 
   /**
+   * The tool's name. Empty = told before.
+   *
    * @generated from field: string name = 3;
    */
   name: string;
 
   /**
+   * Next piece of the arguments.
+   *
    * @generated from field: string arguments_fragment = 4;
    */
   argumentsFragment: string;
 
   /**
+   * True if the arguments are complete.
+   *
    * @generated from field: bool complete = 5;
    */
   complete: boolean;
 
   /**
+   * True if the complete arguments are no JSON object.
+   *
    * @generated from field: bool arguments_invalid = 6;
    */
   argumentsInvalid: boolean;
@@ -874,17 +1142,21 @@ export const ToolCallDeltaSchema: GenMessage<ToolCallDelta> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 22);
 
 /**
- * Something was wrong on the wire and the stream was decoded on (a malformed event skipped, say).
+ * Something was wrong on the wire and the stream was decoded on, for example a malformed event that was skipped.
  *
  * @generated from message turnwire.llm.v1.Warning
  */
 export type Warning = Message<"turnwire.llm.v1.Warning"> & {
   /**
+   * Row of the error table.
+   *
    * @generated from field: turnwire.packet.v1.ErrorCode code = 1;
    */
   code: ErrorCode;
 
   /**
+   * In public words.
+   *
    * @generated from field: string message = 2;
    */
   message: string;
@@ -898,20 +1170,28 @@ export const WarningSchema: GenMessage<Warning> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 23);
 
 /**
+ * A provider is being asked.
+ *
  * @generated from message turnwire.llm.v1.AttemptStarted
  */
 export type AttemptStarted = Message<"turnwire.llm.v1.AttemptStarted"> & {
   /**
+   * Number of the attempt, from 1.
+   *
    * @generated from field: uint32 attempt = 1;
    */
   attempt: number;
 
   /**
+   * The provider, as the configuration names it.
+   *
    * @generated from field: string provider = 2;
    */
   provider: string;
 
   /**
+   * The provider's name of the model.
+   *
    * @generated from field: string upstream_model = 3;
    */
   upstreamModel: string;
@@ -925,20 +1205,28 @@ export const AttemptStartedSchema: GenMessage<AttemptStarted> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 24);
 
 /**
+ * An attempt failed and another follows.
+ *
  * @generated from message turnwire.llm.v1.AttemptBoundary
  */
 export type AttemptBoundary = Message<"turnwire.llm.v1.AttemptBoundary"> & {
   /**
+   * Number of the attempt that failed.
+   *
    * @generated from field: uint32 failed_attempt = 1;
    */
   failedAttempt: number;
 
   /**
+   * Why it failed.
+   *
    * @generated from field: turnwire.packet.v1.TurnError cause = 2;
    */
   cause?: TurnError | undefined;
 
   /**
+   * The model that is asked next.
+   *
    * @generated from field: string next_model_id = 3;
    */
   nextModelId: string;
@@ -952,15 +1240,21 @@ export const AttemptBoundarySchema: GenMessage<AttemptBoundary> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 25);
 
 /**
+ * Usage of an attempt.
+ *
  * @generated from message turnwire.llm.v1.UsageDelta
  */
 export type UsageDelta = Message<"turnwire.llm.v1.UsageDelta"> & {
   /**
+   * The usage.
+   *
    * @generated from field: turnwire.packet.v1.Usage usage = 1;
    */
   usage?: Usage | undefined;
 
   /**
+   * Number of the attempt, from 1.
+   *
    * @generated from field: uint32 attempt = 2;
    */
   attempt: number;
@@ -974,25 +1268,35 @@ export const UsageDeltaSchema: GenMessage<UsageDelta> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 26);
 
 /**
+ * The model stopped.
+ *
  * @generated from message turnwire.llm.v1.FinishDelta
  */
 export type FinishDelta = Message<"turnwire.llm.v1.FinishDelta"> & {
   /**
+   * Why.
+   *
    * @generated from field: turnwire.packet.v1.FinishReason reason = 1;
    */
   reason: FinishReason;
 
   /**
+   * Why, in the provider's own word.
+   *
    * @generated from field: string raw_reason = 2;
    */
   rawReason: string;
 
   /**
+   * The provider's id of the response.
+   *
    * @generated from field: string provider_response_id = 3;
    */
   providerResponseId: string;
 
   /**
+   * True if the text ended inside a reasoning tag: give it back as CompletionInput.reasoning_open.
+   *
    * @generated from field: bool reasoning_open = 4;
    */
   reasoningOpen: boolean;
@@ -1006,25 +1310,35 @@ export const FinishDeltaSchema: GenMessage<FinishDelta> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 27);
 
 /**
+ * The provider cites a source.
+ *
  * @generated from message turnwire.llm.v1.CitationDelta
  */
 export type CitationDelta = Message<"turnwire.llm.v1.CitationDelta"> & {
   /**
+   * The provider's block that cites.
+   *
    * @generated from field: uint32 block_index = 1;
    */
   blockIndex: number;
 
   /**
+   * The source.
+   *
    * @generated from field: turnwire.packet.v1.Document document = 2;
    */
   document?: Document | undefined;
 
   /**
+   * Where the cited passage starts in the block's text, in code points.
+   *
    * @generated from field: uint32 start_char = 3;
    */
   startChar: number;
 
   /**
+   * Where it ends, in code points, exclusive.
+   *
    * @generated from field: uint32 end_char = 4;
    */
   endChar: number;
@@ -1038,30 +1352,42 @@ export const CitationDeltaSchema: GenMessage<CitationDelta> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 28);
 
 /**
+ * A tool that the provider runs itself, for example its own web search.
+ *
  * @generated from message turnwire.llm.v1.ServerToolCall
  */
 export type ServerToolCall = Message<"turnwire.llm.v1.ServerToolCall"> & {
   /**
+   * The provider's id of the call.
+   *
    * @generated from field: string call_id = 1;
    */
   callId: string;
 
   /**
+   * The tool's name.
+   *
    * @generated from field: string name = 2;
    */
   name: string;
 
   /**
+   * The arguments so far, JSON text when done.
+   *
    * @generated from field: string arguments_json = 3;
    */
   argumentsJson: string;
 
   /**
+   * The result, JSON text. Empty = none yet.
+   *
    * @generated from field: string result_json = 4;
    */
   resultJson: string;
 
   /**
+   * True if the call is over.
+   *
    * @generated from field: bool done = 5;
    */
   done: boolean;
@@ -1075,10 +1401,14 @@ export const ServerToolCallSchema: GenMessage<ServerToolCall> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 29);
 
 /**
+ * The model that really answers.
+ *
  * @generated from message turnwire.llm.v1.ModelSelected
  */
 export type ModelSelected = Message<"turnwire.llm.v1.ModelSelected"> & {
   /**
+   * A model of ListModels.
+   *
    * @generated from field: string model_id = 1;
    */
   modelId: string;
@@ -1092,10 +1422,14 @@ export const ModelSelectedSchema: GenMessage<ModelSelected> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 30);
 
 /**
+ * Parameters that the model does not take.
+ *
  * @generated from message turnwire.llm.v1.ParametersDropped
  */
 export type ParametersDropped = Message<"turnwire.llm.v1.ParametersDropped"> & {
   /**
+   * Their names, for example "seed".
+   *
    * @generated from field: repeated string names = 1;
    */
   names: string[];
@@ -1109,15 +1443,21 @@ export const ParametersDroppedSchema: GenMessage<ParametersDropped> = /*@__PURE_
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 31);
 
 /**
+ * Asks for a count.
+ *
  * @generated from message turnwire.llm.v1.CountTokensRequest
  */
 export type CountTokensRequest = Message<"turnwire.llm.v1.CountTokensRequest"> & {
   /**
+   * On whose behalf.
+   *
    * @generated from field: turnwire.llm.v1.Caller caller = 1;
    */
   caller?: Caller | undefined;
 
   /**
+   * What is counted. Required.
+   *
    * @generated from field: turnwire.llm.v1.CompletionInput input = 2;
    */
   input?: CompletionInput | undefined;
@@ -1131,15 +1471,21 @@ export const CountTokensRequestSchema: GenMessage<CountTokensRequest> = /*@__PUR
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 32);
 
 /**
+ * The count.
+ *
  * @generated from message turnwire.llm.v1.CountTokensResponse
  */
 export type CountTokensResponse = Message<"turnwire.llm.v1.CountTokensResponse"> & {
   /**
+   * Tokens of the input.
+   *
    * @generated from field: uint32 tokens = 1;
    */
   tokens: number;
 
   /**
+   * True if the peer does not know the model's own way of counting.
+   *
    * @generated from field: bool estimated = 2;
    */
   estimated: boolean;
@@ -1153,20 +1499,28 @@ export const CountTokensResponseSchema: GenMessage<CountTokensResponse> = /*@__P
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 33);
 
 /**
+ * Asks for embeddings.
+ *
  * @generated from message turnwire.llm.v1.EmbedRequest
  */
 export type EmbedRequest = Message<"turnwire.llm.v1.EmbedRequest"> & {
   /**
+   * On whose behalf.
+   *
    * @generated from field: turnwire.llm.v1.Caller caller = 1;
    */
   caller?: Caller | undefined;
 
   /**
+   * A model that embeds. Required.
+   *
    * @generated from field: string model_id = 2;
    */
   modelId: string;
 
   /**
+   * The texts: 1 to 2,048, each at most 512 KiB.
+   *
    * @generated from field: repeated string inputs = 3;
    */
   inputs: string[];
@@ -1180,15 +1534,21 @@ export const EmbedRequestSchema: GenMessage<EmbedRequest> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 34);
 
 /**
+ * The embeddings.
+ *
  * @generated from message turnwire.llm.v1.EmbedResponse
  */
 export type EmbedResponse = Message<"turnwire.llm.v1.EmbedResponse"> & {
   /**
+   * One per text, in order.
+   *
    * @generated from field: repeated turnwire.llm.v1.Embedding embeddings = 1;
    */
   embeddings: Embedding[];
 
   /**
+   * What the call cost.
+   *
    * @generated from field: turnwire.packet.v1.Usage usage = 2;
    */
   usage?: Usage | undefined;
@@ -1202,10 +1562,14 @@ export const EmbedResponseSchema: GenMessage<EmbedResponse> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 35);
 
 /**
+ * One embedding.
+ *
  * @generated from message turnwire.llm.v1.Embedding
  */
 export type Embedding = Message<"turnwire.llm.v1.Embedding"> & {
   /**
+   * The vector.
+   *
    * @generated from field: repeated float values = 1;
    */
   values: number[];
@@ -1219,20 +1583,28 @@ export const EmbeddingSchema: GenMessage<Embedding> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 36);
 
 /**
+ * Asks for models.
+ *
  * @generated from message turnwire.llm.v1.ListModelsRequest
  */
 export type ListModelsRequest = Message<"turnwire.llm.v1.ListModelsRequest"> & {
   /**
+   * On whose behalf: only models that this caller may use. Absent = all.
+   *
    * @generated from field: turnwire.llm.v1.Caller caller = 1;
    */
   caller?: Caller | undefined;
 
   /**
+   * Most models wanted, at most 1,000. 0 = the peer's default.
+   *
    * @generated from field: uint32 page_size = 2;
    */
   pageSize: number;
 
   /**
+   * From the page before.
+   *
    * @generated from field: string page_token = 3;
    */
   pageToken: string;
@@ -1246,15 +1618,21 @@ export const ListModelsRequestSchema: GenMessage<ListModelsRequest> = /*@__PURE_
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 37);
 
 /**
+ * A page of models.
+ *
  * @generated from message turnwire.llm.v1.ListModelsResponse
  */
 export type ListModelsResponse = Message<"turnwire.llm.v1.ListModelsResponse"> & {
   /**
+   * The models.
+   *
    * @generated from field: repeated turnwire.llm.v1.Model models = 1;
    */
   models: Model[];
 
   /**
+   * For the next page. Empty = no more.
+   *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
@@ -1268,80 +1646,112 @@ export const ListModelsResponseSchema: GenMessage<ListModelsResponse> = /*@__PUR
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 38);
 
 /**
+ * A model and what it can do.
+ *
  * @generated from message turnwire.llm.v1.Model
  */
 export type Model = Message<"turnwire.llm.v1.Model"> & {
   /**
+   * Id that sends use.
+   *
    * @generated from field: string model_id = 1;
    */
   modelId: string;
 
   /**
+   * Name for people.
+   *
    * @generated from field: string display_name = 2;
    */
   displayName: string;
 
   /**
+   * Who makes or runs it.
+   *
    * @generated from field: string owned_by = 3;
    */
   ownedBy: string;
 
   /**
+   * Tokens that it can take. 0 = unknown.
+   *
    * @generated from field: uint32 context_tokens = 4;
    */
   contextTokens: number;
 
   /**
+   * Tokens that it can write in one call. 0 = unknown.
+   *
    * @generated from field: uint32 max_output_tokens = 5;
    */
   maxOutputTokens: number;
 
   /**
+   * What it takes beside text, for example "image" or "audio".
+   *
    * @generated from field: repeated string modalities = 6;
    */
   modalities: string[];
 
   /**
+   * True if it can call tools.
+   *
    * @generated from field: bool tools = 7;
    */
   tools: boolean;
 
   /**
+   * True if it can reason.
+   *
    * @generated from field: bool reasoning = 8;
    */
   reasoning: boolean;
 
   /**
+   * True if tools go through the provider's own tool calling.
+   *
    * @generated from field: bool native_tool_calling = 9;
    */
   nativeToolCalling: boolean;
 
   /**
+   * Other ids that mean it.
+   *
    * @generated from field: repeated string aliases = 10;
    */
   aliases: string[];
 
   /**
+   * True if only a caller's own connection reaches it.
+   *
    * @generated from field: bool direct = 11;
    */
   direct: boolean;
 
   /**
+   * What it costs. Absent = unknown.
+   *
    * @generated from field: turnwire.llm.v1.Price price = 12;
    */
   price?: Price | undefined;
 
   /**
+   * Who may use it. Absent = everybody.
+   *
    * @generated from field: turnwire.llm.v1.ModelAccess access = 13;
    */
   access?: ModelAccess | undefined;
 
   /**
+   * True for the one that is used when a send names none.
+   *
    * @generated from field: bool is_default = 14;
    */
   isDefault: boolean;
 
   /**
+   * True if it is no language model but a script that shows what a turn looks like.
+   *
    * @generated from field: bool demo = 15;
    */
   demo: boolean;
@@ -1355,30 +1765,42 @@ export const ModelSchema: GenMessage<Model> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 39);
 
 /**
+ * What a model costs, in millionths of the currency per million tokens.
+ *
  * @generated from message turnwire.llm.v1.Price
  */
 export type Price = Message<"turnwire.llm.v1.Price"> & {
   /**
+   * Tokens read.
+   *
    * @generated from field: int64 input_micros_per_mtok = 1 [jstype = JS_STRING];
    */
   inputMicrosPerMtok: string;
 
   /**
+   * Tokens written.
+   *
    * @generated from field: int64 output_micros_per_mtok = 2 [jstype = JS_STRING];
    */
   outputMicrosPerMtok: string;
 
   /**
+   * Tokens read from the provider's cache.
+   *
    * @generated from field: int64 cache_read_micros_per_mtok = 3 [jstype = JS_STRING];
    */
   cacheReadMicrosPerMtok: string;
 
   /**
+   * Tokens written into the provider's cache.
+   *
    * @generated from field: int64 cache_write_micros_per_mtok = 4 [jstype = JS_STRING];
    */
   cacheWriteMicrosPerMtok: string;
 
   /**
+   * ISO 4217 code, for example "USD".
+   *
    * @generated from field: string currency = 5;
    */
   currency: string;
@@ -1392,15 +1814,21 @@ export const PriceSchema: GenMessage<Price> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 40);
 
 /**
+ * Who may use a model.
+ *
  * @generated from message turnwire.llm.v1.ModelAccess
  */
 export type ModelAccess = Message<"turnwire.llm.v1.ModelAccess"> & {
   /**
+   * True if only the groups may.
+   *
    * @generated from field: bool restricted = 1;
    */
   restricted: boolean;
 
   /**
+   * The groups.
+   *
    * @generated from field: repeated string groups = 2;
    */
   groups: string[];
@@ -1414,30 +1842,42 @@ export const ModelAccessSchema: GenMessage<ModelAccess> = /*@__PURE__*/
   messageDesc(file_turnwire_llm_v1_llm_proxy_service, 41);
 
 /**
+ * Whether a model may call tools.
+ *
  * @generated from enum turnwire.llm.v1.ToolChoiceMode
  */
 export enum ToolChoiceMode {
   /**
+   * As AUTO.
+   *
    * @generated from enum value: TOOL_CHOICE_MODE_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * The model decides.
+   *
    * @generated from enum value: TOOL_CHOICE_MODE_AUTO = 1;
    */
   AUTO = 1,
 
   /**
+   * It must not.
+   *
    * @generated from enum value: TOOL_CHOICE_MODE_NONE = 2;
    */
   NONE = 2,
 
   /**
+   * It must call at least one.
+   *
    * @generated from enum value: TOOL_CHOICE_MODE_REQUIRED = 3;
    */
   REQUIRED = 3,
 
   /**
+   * It must call the one that is named.
+   *
    * @generated from enum value: TOOL_CHOICE_MODE_ONE = 4;
    */
   ONE = 4,
@@ -1450,35 +1890,49 @@ export const ToolChoiceModeSchema: GenEnum<ToolChoiceMode> = /*@__PURE__*/
   enumDesc(file_turnwire_llm_v1_llm_proxy_service, 0);
 
 /**
+ * Who says a message.
+ *
  * @generated from enum turnwire.llm.v1.Role
  */
 export enum Role {
   /**
+   * Not allowed.
+   *
    * @generated from enum value: ROLE_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * The operator or the session's system prompt.
+   *
    * @generated from enum value: ROLE_SYSTEM = 1;
    */
   SYSTEM = 1,
 
   /**
+   * The user.
+   *
    * @generated from enum value: ROLE_USER = 2;
    */
   USER = 2,
 
   /**
+   * The model.
+   *
    * @generated from enum value: ROLE_ASSISTANT = 3;
    */
   ASSISTANT = 3,
 
   /**
+   * A tool: results of calls.
+   *
    * @generated from enum value: ROLE_TOOL = 4;
    */
   TOOL = 4,
 
   /**
+   * The service, at the end of the conversation; a provider without such a role gets it as the user's.
+   *
    * @generated from enum value: ROLE_REMINDER = 5;
    */
   REMINDER = 5,
@@ -1491,10 +1945,15 @@ export const RoleSchema: GenEnum<Role> = /*@__PURE__*/
   enumDesc(file_turnwire_llm_v1_llm_proxy_service, 1);
 
 /**
+ * Model calls. Requests are at most 32 MiB, messages of a stream at most 256 KiB. A failure that belongs to the model call
+ * is a TurnError delta followed by the end of the stream; an RPC status other than OK is a failure of the peer.
+ *
  * @generated from service turnwire.llm.v1.LlmProxyService
  */
 export const LlmProxyService: GenService<{
   /**
+   * Makes one model call and streams what comes back. Cancelling the call closes the provider's connection.
+   *
    * @generated from rpc turnwire.llm.v1.LlmProxyService.StreamCompletion
    */
   streamCompletion: {
@@ -1503,7 +1962,7 @@ export const LlmProxyService: GenService<{
     output: typeof StreamCompletionResponseSchema;
   },
   /**
-   * Direct connections: the chat service relays what the caller's connection received; same decoder, same deltas.
+   * Decodes the response of a caller's own connection: raw bytes in, the same deltas out.
    *
    * @generated from rpc turnwire.llm.v1.LlmProxyService.DecodeCompletion
    */
@@ -1513,7 +1972,7 @@ export const LlmProxyService: GenService<{
     output: typeof DecodeCompletionResponseSchema;
   },
   /**
-   * Builds the provider request of a direct connection without sending it (goes to the claimant of the client call).
+   * Builds the provider request of a caller's own connection without sending it.
    *
    * @generated from rpc turnwire.llm.v1.LlmProxyService.PrepareCompletion
    */
@@ -1523,6 +1982,8 @@ export const LlmProxyService: GenService<{
     output: typeof PrepareCompletionResponseSchema;
   },
   /**
+   * Counts the tokens of an input, without calling the model.
+   *
    * @generated from rpc turnwire.llm.v1.LlmProxyService.CountTokens
    */
   countTokens: {
@@ -1531,6 +1992,8 @@ export const LlmProxyService: GenService<{
     output: typeof CountTokensResponseSchema;
   },
   /**
+   * Gives the embeddings of texts.
+   *
    * @generated from rpc turnwire.llm.v1.LlmProxyService.Embed
    */
   embed: {
@@ -1539,6 +2002,8 @@ export const LlmProxyService: GenService<{
     output: typeof EmbedResponseSchema;
   },
   /**
+   * Lists the models that the peer serves.
+   *
    * @generated from rpc turnwire.llm.v1.LlmProxyService.ListModels
    */
   listModels: {

@@ -3,8 +3,10 @@
 /* eslint-disable */
 
 // The log as a public contract, for consumers that read JetStream themselves.
-// Subject: tw.log.<partition>.<turn_id>. Headers: Turnwire-Epoch, Turnwire-Incarnation, Turnwire-First-Seq, Turnwire-Last-Seq
-// (no Nats-Msg-Id: see durability.md). A claim entry has no packets.
+//
+// Subject: tw.log.<partition>.<turn_id>.
+// Headers: Turnwire-Epoch, Turnwire-Incarnation, Turnwire-First-Seq, Turnwire-Last-Seq. There is no Nats-Msg-Id.
+// A claim entry has an empty body: it says that a writer took the turn, and readers skip it.
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
@@ -19,13 +21,15 @@ export const file_turnwire_log_v1_log: GenFile = /*@__PURE__*/
   fileDesc("Chl0dXJud2lyZS9sb2cvdjEvbG9nLnByb3RvEg90dXJud2lyZS5sb2cudjEiOgoLUGFja2V0QmF0Y2gSKwoHcGFja2V0cxgBIAMoCzIaLnR1cm53aXJlLnBhY2tldC52MS5QYWNrZXRiBnByb3RvMw", [file_turnwire_packet_v1_packet]);
 
 /**
- * The same bytes are a valid SendMessageResponse and ResumeTurnResponse (field 1 in all three,
- * nothing else in here, ever: extra fields would collide or leak), so a relay never decodes.
+ * What one entry of the log holds, at most 256 KiB encoded. It never gets another field: its bytes are at the same time
+ * the start of a SendMessageResponse, a ResumeTurnResponse and a WatchResponse, so that a relay need not decode them.
  *
  * @generated from message turnwire.log.v1.PacketBatch
  */
 export type PacketBatch = Message<"turnwire.log.v1.PacketBatch"> & {
   /**
+   * Packets in the order of seq, without gaps.
+   *
    * @generated from field: repeated turnwire.packet.v1.Packet packets = 1;
    */
   packets: Packet[];

@@ -2,6 +2,8 @@
 // @generated from file turnwire/packet/v1/agents.proto (package turnwire.packet.v1, syntax proto3)
 /* eslint-disable */
 
+// Agents inside a turn: deep research and coding agents. Their inner steps carry Placement.sub_turn_index.
+
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Document } from "./common_pb.js";
@@ -15,6 +17,8 @@ export const file_turnwire_packet_v1_agents: GenFile = /*@__PURE__*/
   fileDesc("Ch90dXJud2lyZS9wYWNrZXQvdjEvYWdlbnRzLnByb3RvEhJ0dXJud2lyZS5wYWNrZXQudjEiFwoVRGVlcFJlc2VhcmNoUGxhblN0YXJ0IigKFURlZXBSZXNlYXJjaFBsYW5EZWx0YRIPCgdjb250ZW50GAEgASgJIj4KElJlc2VhcmNoQWdlbnRTdGFydBIVCg1yZXNlYXJjaF90YXNrGAEgASgJEhEKCXRydW5jYXRlZBgCIAEoCCIZChdJbnRlcm1lZGlhdGVSZXBvcnRTdGFydCIqChdJbnRlcm1lZGlhdGVSZXBvcnREZWx0YRIPCgdjb250ZW50GAEgASgJIk8KG0ludGVybWVkaWF0ZVJlcG9ydENpdGVkRG9jcxIwCgpjaXRlZF9kb2NzGAEgAygLMhwudHVybndpcmUucGFja2V0LnYxLkRvY3VtZW50IkIKEENvZGluZ0FnZW50U3RhcnQSDQoFcXVlcnkYASABKAkSDAoEcmVwbxgCIAEoCRIRCgl0cnVuY2F0ZWQYAyABKAgiKwoYQ29kaW5nQWdlbnRUaGlua2luZ0RlbHRhEg8KB2NvbnRlbnQYASABKAkiTQoQQ29kaW5nQWdlbnRGaW5hbBIOCgZhbnN3ZXIYASABKAkSEQoJdHJ1bmNhdGVkGAIgASgIEhYKDmFuc3dlcl9maWxlX2lkGAMgASgJYgZwcm90bzM", [file_turnwire_packet_v1_common]);
 
 /**
+ * Opens the research plan. Sent by deep research before its first cycle.
+ *
  * @generated from message turnwire.packet.v1.DeepResearchPlanStart
  */
 export type DeepResearchPlanStart = Message<"turnwire.packet.v1.DeepResearchPlanStart"> & {
@@ -28,10 +32,14 @@ export const DeepResearchPlanStartSchema: GenMessage<DeepResearchPlanStart> = /*
   messageDesc(file_turnwire_packet_v1_agents, 0);
 
 /**
+ * The next piece of the research plan. SectionEnd closes the plan.
+ *
  * @generated from message turnwire.packet.v1.DeepResearchPlanDelta
  */
 export type DeepResearchPlanDelta = Message<"turnwire.packet.v1.DeepResearchPlanDelta"> & {
   /**
+   * Text, cut only at code points.
+   *
    * @generated from field: string content = 1;
    */
   content: string;
@@ -45,15 +53,21 @@ export const DeepResearchPlanDeltaSchema: GenMessage<DeepResearchPlanDelta> = /*
   messageDesc(file_turnwire_packet_v1_agents, 1);
 
 /**
+ * A research agent starts on a task. Sent at the placement of the call that ordered it.
+ *
  * @generated from message turnwire.packet.v1.ResearchAgentStart
  */
 export type ResearchAgentStart = Message<"turnwire.packet.v1.ResearchAgentStart"> & {
   /**
+   * The task as the orchestrating model wrote it, at most 64 KiB.
+   *
    * @generated from field: string research_task = 1;
    */
   researchTask: string;
 
   /**
+   * True if the task is cut here; the arguments of the call hold it whole.
+   *
    * @generated from field: bool truncated = 2;
    */
   truncated: boolean;
@@ -67,6 +81,8 @@ export const ResearchAgentStartSchema: GenMessage<ResearchAgentStart> = /*@__PUR
   messageDesc(file_turnwire_packet_v1_agents, 2);
 
 /**
+ * Opens the report of a research agent, at the placement of its call.
+ *
  * @generated from message turnwire.packet.v1.IntermediateReportStart
  */
 export type IntermediateReportStart = Message<"turnwire.packet.v1.IntermediateReportStart"> & {
@@ -80,10 +96,14 @@ export const IntermediateReportStartSchema: GenMessage<IntermediateReportStart> 
   messageDesc(file_turnwire_packet_v1_agents, 3);
 
 /**
+ * The next piece of a research agent's report.
+ *
  * @generated from message turnwire.packet.v1.IntermediateReportDelta
  */
 export type IntermediateReportDelta = Message<"turnwire.packet.v1.IntermediateReportDelta"> & {
   /**
+   * Text, cut only at code points.
+   *
    * @generated from field: string content = 1;
    */
   content: string;
@@ -97,10 +117,14 @@ export const IntermediateReportDeltaSchema: GenMessage<IntermediateReportDelta> 
   messageDesc(file_turnwire_packet_v1_agents, 4);
 
 /**
+ * The documents that a research agent's report cites. Sent after its last delta; SectionEnd follows.
+ *
  * @generated from message turnwire.packet.v1.IntermediateReportCitedDocs
  */
 export type IntermediateReportCitedDocs = Message<"turnwire.packet.v1.IntermediateReportCitedDocs"> & {
   /**
+   * The documents, in all at most 64 KiB per packet; more come in further packets.
+   *
    * @generated from field: repeated turnwire.packet.v1.Document cited_docs = 1;
    */
   citedDocs: Document[];
@@ -114,20 +138,28 @@ export const IntermediateReportCitedDocsSchema: GenMessage<IntermediateReportCit
   messageDesc(file_turnwire_packet_v1_agents, 5);
 
 /**
+ * A coding agent starts. Sent at the placement of the call that ordered it.
+ *
  * @generated from message turnwire.packet.v1.CodingAgentStart
  */
 export type CodingAgentStart = Message<"turnwire.packet.v1.CodingAgentStart"> & {
   /**
+   * What it shall find out or do, at most 64 KiB.
+   *
    * @generated from field: string query = 1;
    */
   query: string;
 
   /**
+   * The repository it works on.
+   *
    * @generated from field: string repo = 2;
    */
   repo: string;
 
   /**
+   * True if the query is cut here; the arguments of the call hold it whole.
+   *
    * @generated from field: bool truncated = 3;
    */
   truncated: boolean;
@@ -141,10 +173,14 @@ export const CodingAgentStartSchema: GenMessage<CodingAgentStart> = /*@__PURE__*
   messageDesc(file_turnwire_packet_v1_agents, 6);
 
 /**
+ * What a coding agent says while it works. Append it as it is.
+ *
  * @generated from message turnwire.packet.v1.CodingAgentThinkingDelta
  */
 export type CodingAgentThinkingDelta = Message<"turnwire.packet.v1.CodingAgentThinkingDelta"> & {
   /**
+   * Text, cut only at code points.
+   *
    * @generated from field: string content = 1;
    */
   content: string;
@@ -158,20 +194,28 @@ export const CodingAgentThinkingDeltaSchema: GenMessage<CodingAgentThinkingDelta
   messageDesc(file_turnwire_packet_v1_agents, 7);
 
 /**
+ * The answer of a coding agent. SectionEnd follows.
+ *
  * @generated from message turnwire.packet.v1.CodingAgentFinal
  */
 export type CodingAgentFinal = Message<"turnwire.packet.v1.CodingAgentFinal"> & {
   /**
+   * The answer, at most 64 KiB of it.
+   *
    * @generated from field: string answer = 1;
    */
   answer: string;
 
   /**
+   * True if `answer` is cut here; answer_file_id then holds it whole.
+   *
    * @generated from field: bool truncated = 2;
    */
   truncated: boolean;
 
   /**
+   * File with the whole answer when truncated.
+   *
    * @generated from field: string answer_file_id = 3;
    */
   answerFileId: string;

@@ -2,6 +2,8 @@
 // @generated from file turnwire/packet/v1/answer.proto (package turnwire.packet.v1, syntax proto3)
 /* eslint-disable */
 
+// What the model says: reasoning, and blocks of text that turn out to be the answer or a narration.
+
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Document, FinishReason } from "./common_pb.js";
@@ -15,15 +17,22 @@ export const file_turnwire_packet_v1_answer: GenFile = /*@__PURE__*/
   fileDesc("Ch90dXJud2lyZS9wYWNrZXQvdjEvYW5zd2VyLnByb3RvEhJ0dXJud2lyZS5wYWNrZXQudjEiYgoSQWdlbnRSZXNwb25zZVN0YXJ0EjUKD2ZpbmFsX2RvY3VtZW50cxgBIAMoCzIcLnR1cm53aXJlLnBhY2tldC52MS5Eb2N1bWVudBIVCg1wcmVfYW5zd2VyX21zGAIgASgNIiUKEkFnZW50UmVzcG9uc2VEZWx0YRIPCgdjb250ZW50GAEgASgJIo0BChFBZ2VudFJlc3BvbnNlRG9uZRIsCgRraW5kGAEgASgOMh4udHVybndpcmUucGFja2V0LnYxLkFuc3dlcktpbmQSEQoJdHJ1bmNhdGVkGAIgASgIEjcKDWZpbmlzaF9yZWFzb24YAyABKA4yIC50dXJud2lyZS5wYWNrZXQudjEuRmluaXNoUmVhc29uImAKFUFnZW50UmVzcG9uc2VSZXBsYWNlZBIPCgdjb250ZW50GAEgASgJEgoKAmJ5GAIgASgJEhEKCXRydW5jYXRlZBgDIAEoCBIXCg9jb250ZW50X2ZpbGVfaWQYBCABKAkiYgoMQ2l0YXRpb25JbmZvEhcKD2NpdGF0aW9uX251bWJlchgBIAEoDRITCgtkb2N1bWVudF9pZBgCIAEoCRISCgpzdGFydF9jaGFyGAMgASgNEhAKCGVuZF9jaGFyGAQgASgNIhAKDlJlYXNvbmluZ1N0YXJ0IiMKDlJlYXNvbmluZ0RlbHRhEhEKCXJlYXNvbmluZxgBIAEoCSI2Cg1SZWFzb25pbmdEb25lEhMKC2R1cmF0aW9uX21zGAEgASgNEhAKCHJlZGFjdGVkGAIgASgIKlwKCkFuc3dlcktpbmQSGwoXQU5TV0VSX0tJTkRfVU5TUEVDSUZJRUQQABIWChJBTlNXRVJfS0lORF9BTlNXRVIQARIZChVBTlNXRVJfS0lORF9OQVJSQVRJT04QAmIGcHJvdG8z", [file_turnwire_packet_v1_common]);
 
 /**
+ * Opens a block of text. Sent by the lane when the first text of a model call arrives; reasoning is closed by then.
+ * Until AgentResponseDone the block is provisional: it may be the answer or a narration before tool calls.
+ *
  * @generated from message turnwire.packet.v1.AgentResponseStart
  */
 export type AgentResponseStart = Message<"turnwire.packet.v1.AgentResponseStart"> & {
   /**
+   * Documents that the answer may cite: those found in the turn so far. In all at most 64 KiB.
+   *
    * @generated from field: repeated turnwire.packet.v1.Document final_documents = 1;
    */
   finalDocuments: Document[];
 
   /**
+   * Milliseconds from the start of the turn to the model call that writes this block.
+   *
    * @generated from field: uint32 pre_answer_ms = 2;
    */
   preAnswerMs: number;
@@ -37,10 +46,14 @@ export const AgentResponseStartSchema: GenMessage<AgentResponseStart> = /*@__PUR
   messageDesc(file_turnwire_packet_v1_answer, 0);
 
 /**
+ * The next piece of the open block of text. Append it as it is.
+ *
  * @generated from message turnwire.packet.v1.AgentResponseDelta
  */
 export type AgentResponseDelta = Message<"turnwire.packet.v1.AgentResponseDelta"> & {
   /**
+   * Text, cut only at code points. Citation links are part of it.
+   *
    * @generated from field: string content = 1;
    */
   content: string;
@@ -54,20 +67,28 @@ export const AgentResponseDeltaSchema: GenMessage<AgentResponseDelta> = /*@__PUR
   messageDesc(file_turnwire_packet_v1_answer, 1);
 
 /**
+ * Closes the open block of text. Sent when the model call ends or its first tool call begins, and on a stop or failure.
+ *
  * @generated from message turnwire.packet.v1.AgentResponseDone
  */
 export type AgentResponseDone = Message<"turnwire.packet.v1.AgentResponseDone"> & {
   /**
+   * What the block is.
+   *
    * @generated from field: turnwire.packet.v1.AnswerKind kind = 1;
    */
   kind: AnswerKind;
 
   /**
+   * True if the text ends early: length limit, stop, failure.
+   *
    * @generated from field: bool truncated = 2;
    */
   truncated: boolean;
 
   /**
+   * Why the model stopped. Unset for a narration.
+   *
    * @generated from field: turnwire.packet.v1.FinishReason finish_reason = 3;
    */
   finishReason: FinishReason;
@@ -81,25 +102,36 @@ export const AgentResponseDoneSchema: GenMessage<AgentResponseDone> = /*@__PURE_
   messageDesc(file_turnwire_packet_v1_answer, 2);
 
 /**
+ * Replaces the whole text of the block at its placement. Sent after AgentResponseDone, when an outlet filter or the repair
+ * of structured output changed the answer. Has must_understand.
+ *
  * @generated from message turnwire.packet.v1.AgentResponseReplaced
  */
 export type AgentResponseReplaced = Message<"turnwire.packet.v1.AgentResponseReplaced"> & {
   /**
+   * The new text, at most 64 KiB of it.
+   *
    * @generated from field: string content = 1;
    */
   content: string;
 
   /**
+   * What replaced it: a filter id, or "repair".
+   *
    * @generated from field: string by = 2;
    */
   by: string;
 
   /**
+   * True if `content` is cut here; content_file_id then holds it whole.
+   *
    * @generated from field: bool truncated = 3;
    */
   truncated: boolean;
 
   /**
+   * File with the whole text when truncated.
+   *
    * @generated from field: string content_file_id = 4;
    */
   contentFileId: string;
@@ -113,25 +145,36 @@ export const AgentResponseReplacedSchema: GenMessage<AgentResponseReplaced> = /*
   messageDesc(file_turnwire_packet_v1_answer, 3);
 
 /**
+ * Links a number in the open block of text to a document. Sent at the first use of the number, right before the delta
+ * that holds its marker.
+ *
  * @generated from message turnwire.packet.v1.CitationInfo
  */
 export type CitationInfo = Message<"turnwire.packet.v1.CitationInfo"> & {
   /**
+   * The number as it stands in the text, and as Document.citation_number.
+   *
    * @generated from field: uint32 citation_number = 1;
    */
   citationNumber: number;
 
   /**
+   * The document cited.
+   *
    * @generated from field: string document_id = 2;
    */
   documentId: string;
 
   /**
+   * Where the marker starts in the block's text, in code points.
+   *
    * @generated from field: uint32 start_char = 3;
    */
   startChar: number;
 
   /**
+   * Where the marker ends in the block's text, in code points, exclusive.
+   *
    * @generated from field: uint32 end_char = 4;
    */
   endChar: number;
@@ -145,6 +188,8 @@ export const CitationInfoSchema: GenMessage<CitationInfo> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_answer, 4);
 
 /**
+ * Opens a reasoning block. Sent by the lane when the first reasoning of a model call arrives.
+ *
  * @generated from message turnwire.packet.v1.ReasoningStart
  */
 export type ReasoningStart = Message<"turnwire.packet.v1.ReasoningStart"> & {
@@ -158,10 +203,14 @@ export const ReasoningStartSchema: GenMessage<ReasoningStart> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_answer, 5);
 
 /**
+ * The next piece of the open reasoning block. Append it as it is.
+ *
  * @generated from message turnwire.packet.v1.ReasoningDelta
  */
 export type ReasoningDelta = Message<"turnwire.packet.v1.ReasoningDelta"> & {
   /**
+   * Text, cut only at code points.
+   *
    * @generated from field: string reasoning = 1;
    */
   reasoning: string;
@@ -175,15 +224,21 @@ export const ReasoningDeltaSchema: GenMessage<ReasoningDelta> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_answer, 6);
 
 /**
+ * Closes the open reasoning block. Sent before an answer or a tool call begins, and when the model call ends in any way.
+ *
  * @generated from message turnwire.packet.v1.ReasoningDone
  */
 export type ReasoningDone = Message<"turnwire.packet.v1.ReasoningDone"> & {
   /**
+   * Milliseconds that the block was open.
+   *
    * @generated from field: uint32 duration_ms = 1;
    */
   durationMs: number;
 
   /**
+   * True if the provider withheld the text, in whole or in part.
+   *
    * @generated from field: bool redacted = 2;
    */
   redacted: boolean;
@@ -197,20 +252,28 @@ export const ReasoningDoneSchema: GenMessage<ReasoningDone> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_answer, 7);
 
 /**
+ * What a block of text turned out to be.
+ *
  * @generated from enum turnwire.packet.v1.AnswerKind
  */
 export enum AnswerKind {
   /**
+   * Not known yet: the block is still open.
+   *
    * @generated from enum value: ANSWER_KIND_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * The answer, or the part of it that this cycle gives.
+   *
    * @generated from enum value: ANSWER_KIND_ANSWER = 1;
    */
   ANSWER = 1,
 
   /**
+   * Words said before tool calls of the same cycle.
+   *
    * @generated from enum value: ANSWER_KIND_NARRATION = 2;
    */
   NARRATION = 2,

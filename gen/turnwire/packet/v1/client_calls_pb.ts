@@ -2,6 +2,8 @@
 // @generated from file turnwire/packet/v1/client_calls.proto (package turnwire.packet.v1, syntax proto3)
 /* eslint-disable */
 
+// Work that a client does for a turn: run a tool, approve one, answer a question, make a model call of its own.
+
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
@@ -15,32 +17,43 @@ export const file_turnwire_packet_v1_client_calls: GenFile = /*@__PURE__*/
   fileDesc("CiV0dXJud2lyZS9wYWNrZXQvdjEvY2xpZW50X2NhbGxzLnByb3RvEhJ0dXJud2lyZS5wYWNrZXQudjEitAEKEUNsaWVudENhbGxSZXF1ZXN0EhYKDmNsaWVudF9jYWxsX2lkGAEgASgJEjAKBGtpbmQYAiABKA4yIi50dXJud2lyZS5wYWNrZXQudjEuQ2xpZW50Q2FsbEtpbmQSFAoMdG9vbF9jYWxsX2lkGAMgASgJEg8KB3N1bW1hcnkYBCABKAkSLgoKZXhwaXJlc19hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiYQoRQ2xpZW50Q2FsbENsYWltZWQSFgoOY2xpZW50X2NhbGxfaWQYASABKAkSNAoQbGVhc2VfZXhwaXJlc19hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAizgEKEkNsaWVudENhbGxSZXNvbHZlZBIWCg5jbGllbnRfY2FsbF9pZBgBIAEoCRI8CgpyZXNvbHV0aW9uGAIgASgOMigudHVybndpcmUucGFja2V0LnYxLkNsaWVudENhbGxSZXNvbHV0aW9uEh0KFWVkaXRlZF9hcmd1bWVudHNfanNvbhgDIAEoCRIOCgZyZWFzb24YBCABKAkSEQoJdHJ1bmNhdGVkGAUgASgIEiAKGGVkaXRlZF9hcmd1bWVudHNfZmlsZV9pZBgGIAEoCSrsAQoOQ2xpZW50Q2FsbEtpbmQSIAocQ0xJRU5UX0NBTExfS0lORF9VTlNQRUNJRklFRBAAEhkKFUNMSUVOVF9DQUxMX0tJTkRfVE9PTBABEh0KGUNMSUVOVF9DQUxMX0tJTkRfQVBQUk9WQUwQAhIdChlDTElFTlRfQ0FMTF9LSU5EX1FVRVNUSU9OEAMSIQodQ0xJRU5UX0NBTExfS0lORF9DT05GSVJNQVRJT04QBBIbChdDTElFTlRfQ0FMTF9LSU5EX1BZVEhPThAFEh8KG0NMSUVOVF9DQUxMX0tJTkRfQ09NUExFVElPThAGKpgCChRDbGllbnRDYWxsUmVzb2x1dGlvbhImCiJDTElFTlRfQ0FMTF9SRVNPTFVUSU9OX1VOU1BFQ0lGSUVEEAASIwofQ0xJRU5UX0NBTExfUkVTT0xVVElPTl9BTlNXRVJFRBABEiMKH0NMSUVOVF9DQUxMX1JFU09MVVRJT05fQVBQUk9WRUQQAhIhCh1DTElFTlRfQ0FMTF9SRVNPTFVUSU9OX0RFTklFRBADEiIKHkNMSUVOVF9DQUxMX1JFU09MVVRJT05fRVhQSVJFRBAEEiQKIENMSUVOVF9DQUxMX1JFU09MVVRJT05fQ0FOQ0VMTEVEEAUSIQodQ0xJRU5UX0NBTExfUkVTT0xVVElPTl9GQUlMRUQQBmIGcHJvdG8z", [file_google_protobuf_timestamp]);
 
 /**
+ * Asks the clients of the session for something. Sent by the lane that needs it; a WaitStarted stands beside it. The body
+ * is handed out by ClaimClientCall only, to the one client that claims the call.
+ *
  * @generated from message turnwire.packet.v1.ClientCallRequest
  */
 export type ClientCallRequest = Message<"turnwire.packet.v1.ClientCallRequest"> & {
   /**
+   * Id of the request, for ClaimClientCall and SubmitClientResult.
+   *
    * @generated from field: string client_call_id = 1;
    */
   clientCallId: string;
 
   /**
+   * What is asked.
+   *
    * @generated from field: turnwire.packet.v1.ClientCallKind kind = 2;
    */
   kind: ClientCallKind;
 
   /**
+   * The tool call it belongs to. Empty if it belongs to none.
+   *
    * @generated from field: string tool_call_id = 3;
    */
   toolCallId: string;
 
   /**
-   * public: what every viewer may see; the body is handed out by ClaimClientCall only
+   * What every viewer may read about it, at most 4 KiB.
    *
    * @generated from field: string summary = 4;
    */
   summary: string;
 
   /**
+   * When it is given up.
+   *
    * @generated from field: google.protobuf.Timestamp expires_at = 5;
    */
   expiresAt?: Timestamp | undefined;
@@ -54,15 +67,21 @@ export const ClientCallRequestSchema: GenMessage<ClientCallRequest> = /*@__PURE_
   messageDesc(file_turnwire_packet_v1_client_calls, 0);
 
 /**
+ * One client has taken the request; others need not act. Sent by the writer of the turn after ClaimClientCall.
+ *
  * @generated from message turnwire.packet.v1.ClientCallClaimed
  */
 export type ClientCallClaimed = Message<"turnwire.packet.v1.ClientCallClaimed"> & {
   /**
+   * The request.
+   *
    * @generated from field: string client_call_id = 1;
    */
   clientCallId: string;
 
   /**
+   * Until when the claim holds unless it is renewed.
+   *
    * @generated from field: google.protobuf.Timestamp lease_expires_at = 2;
    */
   leaseExpiresAt?: Timestamp | undefined;
@@ -76,35 +95,49 @@ export const ClientCallClaimedSchema: GenMessage<ClientCallClaimed> = /*@__PURE_
   messageDesc(file_turnwire_packet_v1_client_calls, 1);
 
 /**
+ * The request is settled. Sent once per ClientCallRequest, by the writer of the turn.
+ *
  * @generated from message turnwire.packet.v1.ClientCallResolved
  */
 export type ClientCallResolved = Message<"turnwire.packet.v1.ClientCallResolved"> & {
   /**
+   * The request.
+   *
    * @generated from field: string client_call_id = 1;
    */
   clientCallId: string;
 
   /**
+   * How it was settled.
+   *
    * @generated from field: turnwire.packet.v1.ClientCallResolution resolution = 2;
    */
   resolution: ClientCallResolution;
 
   /**
+   * The arguments as a person changed them, JSON text, at most 64 KiB. Empty = unchanged.
+   *
    * @generated from field: string edited_arguments_json = 3;
    */
   editedArgumentsJson: string;
 
   /**
+   * Why, in the words of the person or client. At most 4 KiB.
+   *
    * @generated from field: string reason = 4;
    */
   reason: string;
 
   /**
+   * True if the edited arguments are cut here; edited_arguments_file_id then holds them whole.
+   *
    * @generated from field: bool truncated = 5;
    */
   truncated: boolean;
 
   /**
+   * File with the edited arguments when truncated.
+   *
    * @generated from field: string edited_arguments_file_id = 6;
    */
   editedArgumentsFileId: string;
@@ -118,40 +151,56 @@ export const ClientCallResolvedSchema: GenMessage<ClientCallResolved> = /*@__PUR
   messageDesc(file_turnwire_packet_v1_client_calls, 2);
 
 /**
+ * What a client is asked to do.
+ *
  * @generated from enum turnwire.packet.v1.ClientCallKind
  */
 export enum ClientCallKind {
   /**
+   * Never sent.
+   *
    * @generated from enum value: CLIENT_CALL_KIND_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * Run a tool that the client brought (TurnOptions.client_tools).
+   *
    * @generated from enum value: CLIENT_CALL_KIND_TOOL = 1;
    */
   TOOL = 1,
 
   /**
+   * Approve or deny a tool call; its arguments may be edited.
+   *
    * @generated from enum value: CLIENT_CALL_KIND_APPROVAL = 2;
    */
   APPROVAL = 2,
 
   /**
+   * Answer a question in words.
+   *
    * @generated from enum value: CLIENT_CALL_KIND_QUESTION = 3;
    */
   QUESTION = 3,
 
   /**
+   * Say yes or no.
+   *
    * @generated from enum value: CLIENT_CALL_KIND_CONFIRMATION = 4;
    */
   CONFIRMATION = 4,
 
   /**
+   * Run Python code in the page.
+   *
    * @generated from enum value: CLIENT_CALL_KIND_PYTHON = 5;
    */
   PYTHON = 5,
 
   /**
+   * Make a model call over the caller's own connection and relay what comes back.
+   *
    * @generated from enum value: CLIENT_CALL_KIND_COMPLETION = 6;
    */
   COMPLETION = 6,
@@ -164,40 +213,56 @@ export const ClientCallKindSchema: GenEnum<ClientCallKind> = /*@__PURE__*/
   enumDesc(file_turnwire_packet_v1_client_calls, 0);
 
 /**
+ * How a client call was settled.
+ *
  * @generated from enum turnwire.packet.v1.ClientCallResolution
  */
 export enum ClientCallResolution {
   /**
+   * Never sent.
+   *
    * @generated from enum value: CLIENT_CALL_RESOLUTION_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * The client sent a result or an answer.
+   *
    * @generated from enum value: CLIENT_CALL_RESOLUTION_ANSWERED = 1;
    */
   ANSWERED = 1,
 
   /**
+   * A person approved.
+   *
    * @generated from enum value: CLIENT_CALL_RESOLUTION_APPROVED = 2;
    */
   APPROVED = 2,
 
   /**
+   * A person denied.
+   *
    * @generated from enum value: CLIENT_CALL_RESOLUTION_DENIED = 3;
    */
   DENIED = 3,
 
   /**
+   * Nobody settled it before expires_at.
+   *
    * @generated from enum value: CLIENT_CALL_RESOLUTION_EXPIRED = 4;
    */
   EXPIRED = 4,
 
   /**
+   * The turn was stopped first.
+   *
    * @generated from enum value: CLIENT_CALL_RESOLUTION_CANCELLED = 5;
    */
   CANCELLED = 5,
 
   /**
+   * The client reported a failure.
+   *
    * @generated from enum value: CLIENT_CALL_RESOLUTION_FAILED = 6;
    */
   FAILED = 6,

@@ -2,46 +2,64 @@
 // @generated from file turnwire/packet/v1/common.proto (package turnwire.packet.v1, syntax proto3)
 /* eslint-disable */
 
+// Values that packets, requests and replies share: outcomes, errors, usage, attachments, documents, sampling.
+
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import { file_buf_validate_validate } from "../../../buf/validate/validate_pb.js";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file turnwire/packet/v1/common.proto.
  */
 export const file_turnwire_packet_v1_common: GenFile = /*@__PURE__*/
-  fileDesc("Ch90dXJud2lyZS9wYWNrZXQvdjEvY29tbW9uLnByb3RvEhJ0dXJud2lyZS5wYWNrZXQudjEi8wEKCVR1cm5FcnJvchIrCgRjb2RlGAEgASgOMh0udHVybndpcmUucGFja2V0LnYxLkVycm9yQ29kZRIPCgdtZXNzYWdlGAIgASgJEhEKCXJldHJ5YWJsZRgDIAEoCBIWCg5yZXRyeV9hZnRlcl9tcxgEIAEoDRIQCghtb2RlbF9pZBgFIAEoCRI7CgdkZXRhaWxzGAYgAygLMioudHVybndpcmUucGFja2V0LnYxLlR1cm5FcnJvci5EZXRhaWxzRW50cnkaLgoMRGV0YWlsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEi1QEKBVVzYWdlEhQKDGlucHV0X3Rva2VucxgBIAEoDRIVCg1vdXRwdXRfdG9rZW5zGAIgASgNEhgKEHJlYXNvbmluZ190b2tlbnMYAyABKA0SGQoRY2FjaGVfcmVhZF90b2tlbnMYBCABKA0SGgoSY2FjaGVfd3JpdGVfdG9rZW5zGAUgASgNEhEKCWVzdGltYXRlZBgGIAEoCBIXCgtjb3N0X21pY3JvcxgHIAEoA0ICMAESEAoIY3VycmVuY3kYCCABKAkSEAoIYXR0ZW1wdHMYCSABKA0idwoJVXNlcklucHV0EgwKBHRleHQYASABKAkSMwoLYXR0YWNobWVudHMYAiADKAsyHi50dXJud2lyZS5wYWNrZXQudjEuQXR0YWNobWVudBIRCgl0cnVuY2F0ZWQYAyABKAgSFAoMdGV4dF9maWxlX2lkGAQgASgJIlcKCkF0dGFjaG1lbnQSDwoHZmlsZV9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEhIKCm1lZGlhX3R5cGUYAyABKAkSFgoKc2l6ZV9ieXRlcxgEIAEoBEICMAEi4AIKCERvY3VtZW50EhMKC2RvY3VtZW50X2lkGAEgASgJEg0KBXRpdGxlGAIgASgJEgsKA3VybBgDIAEoCRIPCgdzbmlwcGV0GAQgASgJEg0KBXNjb3JlGAUgASgBEg4KBnNvdXJjZRgGIAEoCRI8CghtZXRhZGF0YRgHIAMoCzIqLnR1cm53aXJlLnBhY2tldC52MS5Eb2N1bWVudC5NZXRhZGF0YUVudHJ5EhMKC2NodW5rX2luZGV4GAggASgNEg8KB2ZpbGVfaWQYCSABKAkSFwoPY2l0YXRpb25fbnVtYmVyGAogASgNEgwKBHBhZ2UYCyABKA0SEgoKc3RhcnRfY2hhchgMIAEoDRIQCghlbmRfY2hhchgNIAEoDRIRCgl0cnVuY2F0ZWQYDiABKAgaLwoNTWV0YWRhdGFFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIqACCghTYW1wbGluZxIYCgt0ZW1wZXJhdHVyZRgBIAEoAUgAiAEBEhIKBXRvcF9wGAIgASgBSAGIAQESHgoRbWF4X291dHB1dF90b2tlbnMYAyABKA1IAogBARIVCgRzZWVkGAQgASgDQgIwAUgDiAEBEgwKBHN0b3AYBSADKAkSHQoQcHJlc2VuY2VfcGVuYWx0eRgGIAEoAUgEiAEBEh4KEWZyZXF1ZW5jeV9wZW5hbHR5GAcgASgBSAWIAQFCDgoMX3RlbXBlcmF0dXJlQggKBl90b3BfcEIUChJfbWF4X291dHB1dF90b2tlbnNCBwoFX3NlZWRCEwoRX3ByZXNlbmNlX3BlbmFsdHlCFAoSX2ZyZXF1ZW5jeV9wZW5hbHR5KpcBCgtUdXJuT3V0Y29tZRIcChhUVVJOX09VVENPTUVfVU5TUEVDSUZJRUQQABIaChZUVVJOX09VVENPTUVfQ09NUExFVEVEEAESGAoUVFVSTl9PVVRDT01FX1NUT1BQRUQQAhIWChJUVVJOX09VVENPTUVfRVJST1IQAxIcChhUVVJOX09VVENPTUVfSU5URVJSVVBURUQQBCqhAgoKU3RvcFJlYXNvbhIbChdTVE9QX1JFQVNPTl9VTlNQRUNJRklFRBAAEh4KGlNUT1BfUkVBU09OX1VTRVJfQ0FOQ0VMTEVEEAESGAoUU1RPUF9SRUFTT05fREVBRExJTkUQAhIWChJTVE9QX1JFQVNPTl9CVURHRVQQAxIYChRTVE9QX1JFQVNPTl9SRVBMQUNFRBAEEhoKFlNUT1BfUkVBU09OX1NJWkVfTElNSVQQBRIXChNTVE9QX1JFQVNPTl9SRVZPS0VEEAYSFQoRU1RPUF9SRUFTT05fQURNSU4QBxIaChZTVE9QX1JFQVNPTl9PV05FUl9MT1NUEAgSIgoeU1RPUF9SRUFTT05fUkVDT1ZFUllfRVhIQVVTVEVEEAkqiQIKDEZpbmlzaFJlYXNvbhIdChlGSU5JU0hfUkVBU09OX1VOU1BFQ0lGSUVEEAASFgoSRklOSVNIX1JFQVNPTl9TVE9QEAESGAoURklOSVNIX1JFQVNPTl9MRU5HVEgQAhIcChhGSU5JU0hfUkVBU09OX1RPT0xfQ0FMTFMQAxIgChxGSU5JU0hfUkVBU09OX0NPTlRFTlRfRklMVEVSEAQSGQoVRklOSVNIX1JFQVNPTl9SRUZVU0FMEAUSFwoTRklOSVNIX1JFQVNPTl9FUlJPUhAGEhsKF0ZJTklTSF9SRUFTT05fQ0FOQ0VMTEVEEAcSFwoTRklOSVNIX1JFQVNPTl9PVEhFUhAIKs0ICglFcnJvckNvZGUSGgoWRVJST1JfQ09ERV9VTlNQRUNJRklFRBAAEhcKE0VSUk9SX0NPREVfSU5URVJOQUwQARIfChtFUlJPUl9DT0RFX0lOVkFMSURfQVJHVU1FTlQQAhIeChpFUlJPUl9DT0RFX1VOQVVUSEVOVElDQVRFRBADEiAKHEVSUk9SX0NPREVfUEVSTUlTU0lPTl9ERU5JRUQQBBIYChRFUlJPUl9DT0RFX05PVF9GT1VORBAFEh8KG0VSUk9SX0NPREVfUkVRVUVTVF9DT05GTElDVBAGEhsKF0VSUk9SX0NPREVfU0VTU0lPTl9CVVNZEAcSGAoURVJST1JfQ09ERV9OT1RfQlVJTFQQCBIaChZFUlJPUl9DT0RFX1VOQVZBSUxBQkxFEAkSGQoVRVJST1JfQ09ERV9PVkVSTE9BREVEEAoSIAocRVJST1JfQ09ERV9ERUFETElORV9FWENFRURFRBALEhgKFEVSUk9SX0NPREVfQ0FOQ0VMTEVEEAwSHgoaRVJST1JfQ09ERV9NT0RFTF9OT1RfRk9VTkQQDRIdChlFUlJPUl9DT0RFX1RPT0xfTk9UX0ZPVU5EEA4SGQoVRVJST1JfQ09ERV9SQVRFX0xJTUlUEA8SHgoaRVJST1JfQ09ERV9CVURHRVRfRVhDRUVERUQQEBIfChtFUlJPUl9DT0RFX0NPTlRFWFRfVE9PX0xPTkcQERIcChhFUlJPUl9DT0RFX01PREVMX1JFRlVTQUwQEhIdChlFUlJPUl9DT0RFX0VNUFRZX1JFU1BPTlNFEBMSIAocRVJST1JfQ09ERV9VUFNUUkVBTV9SRUpFQ1RFRBAUEhwKGEVSUk9SX0NPREVfVVBTVFJFQU1fQVVUSBAVEiMKH0VSUk9SX0NPREVfVVBTVFJFQU1fVU5BVkFJTEFCTEUQFhIhCh1FUlJPUl9DT0RFX1VQU1RSRUFNX1RSVU5DQVRFRBAXEh8KG0VSUk9SX0NPREVfVVBTVFJFQU1fU1RBTExFRBAYEiEKHUVSUk9SX0NPREVfVVBTVFJFQU1fTUFMRk9STUVEEBkSGgoWRVJST1JfQ09ERV9UT09MX0ZBSUxFRBAaEhsKF0VSUk9SX0NPREVfVE9PTF9USU1FT1VUEBsSGgoWRVJST1JfQ09ERV9DWUNMRV9MSU1JVBAcEhkKFUVSUk9SX0NPREVfU0laRV9MSU1JVBAdEh0KGUVSUk9SX0NPREVfQ1VSU09SX0VYUElSRUQQHhIbChdFUlJPUl9DT0RFX0NVUlNPUl9BSEVBRBAfEhsKF0VSUk9SX0NPREVfTE9HX1JFUExBQ0VEECASHQoZRVJST1JfQ09ERV9SRUFERVJfU1RBTExFRBAhEhwKGEVSUk9SX0NPREVfTE9HX1RSVU5DQVRFRBAiEhkKFUVSUk9SX0NPREVfT1dORVJfTE9TVBAjKp8BCg9SZWFzb25pbmdFZmZvcnQSIAocUkVBU09OSU5HX0VGRk9SVF9VTlNQRUNJRklFRBAAEhgKFFJFQVNPTklOR19FRkZPUlRfT0ZGEAESGAoUUkVBU09OSU5HX0VGRk9SVF9MT1cQAhIbChdSRUFTT05JTkdfRUZGT1JUX01FRElVTRADEhkKFVJFQVNPTklOR19FRkZPUlRfSElHSBAEYgZwcm90bzM");
+  fileDesc("Ch90dXJud2lyZS9wYWNrZXQvdjEvY29tbW9uLnByb3RvEhJ0dXJud2lyZS5wYWNrZXQudjEi8wEKCVR1cm5FcnJvchIrCgRjb2RlGAEgASgOMh0udHVybndpcmUucGFja2V0LnYxLkVycm9yQ29kZRIPCgdtZXNzYWdlGAIgASgJEhEKCXJldHJ5YWJsZRgDIAEoCBIWCg5yZXRyeV9hZnRlcl9tcxgEIAEoDRIQCghtb2RlbF9pZBgFIAEoCRI7CgdkZXRhaWxzGAYgAygLMioudHVybndpcmUucGFja2V0LnYxLlR1cm5FcnJvci5EZXRhaWxzRW50cnkaLgoMRGV0YWlsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEi1QEKBVVzYWdlEhQKDGlucHV0X3Rva2VucxgBIAEoDRIVCg1vdXRwdXRfdG9rZW5zGAIgASgNEhgKEHJlYXNvbmluZ190b2tlbnMYAyABKA0SGQoRY2FjaGVfcmVhZF90b2tlbnMYBCABKA0SGgoSY2FjaGVfd3JpdGVfdG9rZW5zGAUgASgNEhEKCWVzdGltYXRlZBgGIAEoCBIXCgtjb3N0X21pY3JvcxgHIAEoA0ICMAESEAoIY3VycmVuY3kYCCABKAkSEAoIYXR0ZW1wdHMYCSABKA0idwoJVXNlcklucHV0EgwKBHRleHQYASABKAkSMwoLYXR0YWNobWVudHMYAiADKAsyHi50dXJud2lyZS5wYWNrZXQudjEuQXR0YWNobWVudBIRCgl0cnVuY2F0ZWQYAyABKAgSFAoMdGV4dF9maWxlX2lkGAQgASgJIrUBCgpBdHRhY2htZW50Ei8KB2ZpbGVfaWQYASABKAlCHrpIG3IZEAEogAEyEl5bQS1aYS16MC05Xy46LV0qJBIrCgRuYW1lGAIgASgJQh26SBpyGCj/ATITXlteXHgwMC1ceDFmXHg3Zl0qJBIxCgptZWRpYV90eXBlGAMgASgJQh26SBpyGCj/ATITXlteXHgwMC1ceDFmXHg3Zl0qJBIWCgpzaXplX2J5dGVzGAQgASgEQgIwASLgAgoIRG9jdW1lbnQSEwoLZG9jdW1lbnRfaWQYASABKAkSDQoFdGl0bGUYAiABKAkSCwoDdXJsGAMgASgJEg8KB3NuaXBwZXQYBCABKAkSDQoFc2NvcmUYBSABKAESDgoGc291cmNlGAYgASgJEjwKCG1ldGFkYXRhGAcgAygLMioudHVybndpcmUucGFja2V0LnYxLkRvY3VtZW50Lk1ldGFkYXRhRW50cnkSEwoLY2h1bmtfaW5kZXgYCCABKA0SDwoHZmlsZV9pZBgJIAEoCRIXCg9jaXRhdGlvbl9udW1iZXIYCiABKA0SDAoEcGFnZRgLIAEoDRISCgpzdGFydF9jaGFyGAwgASgNEhAKCGVuZF9jaGFyGA0gASgNEhEKCXRydW5jYXRlZBgOIAEoCBovCg1NZXRhZGF0YUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEipQMKCFNhbXBsaW5nEjEKC3RlbXBlcmF0dXJlGAEgASgBQhe6SBQSEhkAAAAAAAAAQCkAAAAAAAAAAEgAiAEBEisKBXRvcF9wGAIgASgBQhe6SBQSEhkAAAAAAADwPykAAAAAAAAAAEgBiAEBEiwKEW1heF9vdXRwdXRfdG9rZW5zGAMgASgNQgy6SAkqBxiAreIEKAFIAogBARIVCgRzZWVkGAQgASgDQgIwAUgDiAEBEh8KBHN0b3AYBSADKAlCEbpIDpIBCxAQIgdyBRABKIACEjYKEHByZXNlbmNlX3BlbmFsdHkYBiABKAFCF7pIFBISGQAAAAAAAABAKQAAAAAAAADASASIAQESNwoRZnJlcXVlbmN5X3BlbmFsdHkYByABKAFCF7pIFBISGQAAAAAAAABAKQAAAAAAAADASAWIAQFCDgoMX3RlbXBlcmF0dXJlQggKBl90b3BfcEIUChJfbWF4X291dHB1dF90b2tlbnNCBwoFX3NlZWRCEwoRX3ByZXNlbmNlX3BlbmFsdHlCFAoSX2ZyZXF1ZW5jeV9wZW5hbHR5KpcBCgtUdXJuT3V0Y29tZRIcChhUVVJOX09VVENPTUVfVU5TUEVDSUZJRUQQABIaChZUVVJOX09VVENPTUVfQ09NUExFVEVEEAESGAoUVFVSTl9PVVRDT01FX1NUT1BQRUQQAhIWChJUVVJOX09VVENPTUVfRVJST1IQAxIcChhUVVJOX09VVENPTUVfSU5URVJSVVBURUQQBCqhAgoKU3RvcFJlYXNvbhIbChdTVE9QX1JFQVNPTl9VTlNQRUNJRklFRBAAEh4KGlNUT1BfUkVBU09OX1VTRVJfQ0FOQ0VMTEVEEAESGAoUU1RPUF9SRUFTT05fREVBRExJTkUQAhIWChJTVE9QX1JFQVNPTl9CVURHRVQQAxIYChRTVE9QX1JFQVNPTl9SRVBMQUNFRBAEEhoKFlNUT1BfUkVBU09OX1NJWkVfTElNSVQQBRIXChNTVE9QX1JFQVNPTl9SRVZPS0VEEAYSFQoRU1RPUF9SRUFTT05fQURNSU4QBxIaChZTVE9QX1JFQVNPTl9PV05FUl9MT1NUEAgSIgoeU1RPUF9SRUFTT05fUkVDT1ZFUllfRVhIQVVTVEVEEAkqiQIKDEZpbmlzaFJlYXNvbhIdChlGSU5JU0hfUkVBU09OX1VOU1BFQ0lGSUVEEAASFgoSRklOSVNIX1JFQVNPTl9TVE9QEAESGAoURklOSVNIX1JFQVNPTl9MRU5HVEgQAhIcChhGSU5JU0hfUkVBU09OX1RPT0xfQ0FMTFMQAxIgChxGSU5JU0hfUkVBU09OX0NPTlRFTlRfRklMVEVSEAQSGQoVRklOSVNIX1JFQVNPTl9SRUZVU0FMEAUSFwoTRklOSVNIX1JFQVNPTl9FUlJPUhAGEhsKF0ZJTklTSF9SRUFTT05fQ0FOQ0VMTEVEEAcSFwoTRklOSVNIX1JFQVNPTl9PVEhFUhAIKs0ICglFcnJvckNvZGUSGgoWRVJST1JfQ09ERV9VTlNQRUNJRklFRBAAEhcKE0VSUk9SX0NPREVfSU5URVJOQUwQARIfChtFUlJPUl9DT0RFX0lOVkFMSURfQVJHVU1FTlQQAhIeChpFUlJPUl9DT0RFX1VOQVVUSEVOVElDQVRFRBADEiAKHEVSUk9SX0NPREVfUEVSTUlTU0lPTl9ERU5JRUQQBBIYChRFUlJPUl9DT0RFX05PVF9GT1VORBAFEh8KG0VSUk9SX0NPREVfUkVRVUVTVF9DT05GTElDVBAGEhsKF0VSUk9SX0NPREVfU0VTU0lPTl9CVVNZEAcSGAoURVJST1JfQ09ERV9OT1RfQlVJTFQQCBIaChZFUlJPUl9DT0RFX1VOQVZBSUxBQkxFEAkSGQoVRVJST1JfQ09ERV9PVkVSTE9BREVEEAoSIAocRVJST1JfQ09ERV9ERUFETElORV9FWENFRURFRBALEhgKFEVSUk9SX0NPREVfQ0FOQ0VMTEVEEAwSHgoaRVJST1JfQ09ERV9NT0RFTF9OT1RfRk9VTkQQDRIdChlFUlJPUl9DT0RFX1RPT0xfTk9UX0ZPVU5EEA4SGQoVRVJST1JfQ09ERV9SQVRFX0xJTUlUEA8SHgoaRVJST1JfQ09ERV9CVURHRVRfRVhDRUVERUQQEBIfChtFUlJPUl9DT0RFX0NPTlRFWFRfVE9PX0xPTkcQERIcChhFUlJPUl9DT0RFX01PREVMX1JFRlVTQUwQEhIdChlFUlJPUl9DT0RFX0VNUFRZX1JFU1BPTlNFEBMSIAocRVJST1JfQ09ERV9VUFNUUkVBTV9SRUpFQ1RFRBAUEhwKGEVSUk9SX0NPREVfVVBTVFJFQU1fQVVUSBAVEiMKH0VSUk9SX0NPREVfVVBTVFJFQU1fVU5BVkFJTEFCTEUQFhIhCh1FUlJPUl9DT0RFX1VQU1RSRUFNX1RSVU5DQVRFRBAXEh8KG0VSUk9SX0NPREVfVVBTVFJFQU1fU1RBTExFRBAYEiEKHUVSUk9SX0NPREVfVVBTVFJFQU1fTUFMRk9STUVEEBkSGgoWRVJST1JfQ09ERV9UT09MX0ZBSUxFRBAaEhsKF0VSUk9SX0NPREVfVE9PTF9USU1FT1VUEBsSGgoWRVJST1JfQ09ERV9DWUNMRV9MSU1JVBAcEhkKFUVSUk9SX0NPREVfU0laRV9MSU1JVBAdEh0KGUVSUk9SX0NPREVfQ1VSU09SX0VYUElSRUQQHhIbChdFUlJPUl9DT0RFX0NVUlNPUl9BSEVBRBAfEhsKF0VSUk9SX0NPREVfTE9HX1JFUExBQ0VEECASHQoZRVJST1JfQ09ERV9SRUFERVJfU1RBTExFRBAhEhwKGEVSUk9SX0NPREVfTE9HX1RSVU5DQVRFRBAiEhkKFUVSUk9SX0NPREVfT1dORVJfTE9TVBAjKp8BCg9SZWFzb25pbmdFZmZvcnQSIAocUkVBU09OSU5HX0VGRk9SVF9VTlNQRUNJRklFRBAAEhgKFFJFQVNPTklOR19FRkZPUlRfT0ZGEAESGAoUUkVBU09OSU5HX0VGRk9SVF9MT1cQAhIbChdSRUFTT05JTkdfRUZGT1JUX01FRElVTRADEhkKFVJFQVNPTklOR19FRkZPUlRfSElHSBAEYgZwcm90bzM", [file_buf_validate_validate]);
 
 /**
+ * What went wrong, in words that anybody may read: no stack, host, key or prompt. As a packet it is sent by the writer of
+ * the turn when something fails and the turn goes on or is about to end; failures inside a stream never become an RPC status.
+ *
  * @generated from message turnwire.packet.v1.TurnError
  */
 export type TurnError = Message<"turnwire.packet.v1.TurnError"> & {
   /**
+   * Row of the error table.
+   *
    * @generated from field: turnwire.packet.v1.ErrorCode code = 1;
    */
   code: ErrorCode;
 
   /**
+   * Public message in English, at most 2 KiB.
+   *
    * @generated from field: string message = 2;
    */
   message: string;
 
   /**
+   * True if the same request may succeed later.
+   *
    * @generated from field: bool retryable = 3;
    */
   retryable: boolean;
 
   /**
+   * Milliseconds to wait before trying again. 0 = no advice.
+   *
    * @generated from field: uint32 retry_after_ms = 4;
    */
   retryAfterMs: number;
 
   /**
+   * The model concerned, if one is.
+   *
    * @generated from field: string model_id = 5;
    */
   modelId: string;
 
   /**
+   * Public facts by name, for example `field` or `tool_id`. At most 16, each value at most 1 KiB.
+   *
    * @generated from field: map<string, string> details = 6;
    */
   details: { [key: string]: string };
@@ -55,50 +73,70 @@ export const TurnErrorSchema: GenMessage<TurnError> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_common, 0);
 
 /**
+ * What model calls cost, as the provider reports it. Sent with CycleEnd, LaneEnd, OverallStop and UsageInfo.
+ *
  * @generated from message turnwire.packet.v1.Usage
  */
 export type Usage = Message<"turnwire.packet.v1.Usage"> & {
   /**
+   * Tokens read by the model, those from the cache included.
+   *
    * @generated from field: uint32 input_tokens = 1;
    */
   inputTokens: number;
 
   /**
+   * Tokens written by the model, reasoning included.
+   *
    * @generated from field: uint32 output_tokens = 2;
    */
   outputTokens: number;
 
   /**
+   * Tokens of output_tokens spent on reasoning.
+   *
    * @generated from field: uint32 reasoning_tokens = 3;
    */
   reasoningTokens: number;
 
   /**
+   * Tokens of input_tokens that the provider read from its cache.
+   *
    * @generated from field: uint32 cache_read_tokens = 4;
    */
   cacheReadTokens: number;
 
   /**
+   * Tokens of input_tokens that the provider wrote into its cache.
+   *
    * @generated from field: uint32 cache_write_tokens = 5;
    */
   cacheWriteTokens: number;
 
   /**
+   * True if any number was counted by Turnwire because the provider gave none.
+   *
    * @generated from field: bool estimated = 6;
    */
   estimated: boolean;
 
   /**
+   * Cost in millionths of `currency`. 0 = unknown or free.
+   *
    * @generated from field: int64 cost_micros = 7 [jstype = JS_STRING];
    */
   costMicros: string;
 
   /**
+   * ISO 4217 code of cost_micros, for example "USD". Empty if there is no cost.
+   *
    * @generated from field: string currency = 8;
    */
   currency: string;
 
   /**
+   * Model calls made, failed ones included.
+   *
    * @generated from field: uint32 attempts = 9;
    */
   attempts: number;
@@ -112,25 +150,35 @@ export const UsageSchema: GenMessage<Usage> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_common, 1);
 
 /**
+ * What the user sent: the text of a message and what is attached.
+ *
  * @generated from message turnwire.packet.v1.UserInput
  */
 export type UserInput = Message<"turnwire.packet.v1.UserInput"> & {
   /**
+   * The text. In packets at most 64 KiB of it; in ListMessages whole.
+   *
    * @generated from field: string text = 1;
    */
   text: string;
 
   /**
+   * Files of the message.
+   *
    * @generated from field: repeated turnwire.packet.v1.Attachment attachments = 2;
    */
   attachments: Attachment[];
 
   /**
+   * True if `text` is cut here; text_file_id then holds it whole.
+   *
    * @generated from field: bool truncated = 3;
    */
   truncated: boolean;
 
   /**
+   * File with the whole text when truncated.
+   *
    * @generated from field: string text_file_id = 4;
    */
   textFileId: string;
@@ -144,25 +192,35 @@ export const UserInputSchema: GenMessage<UserInput> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_common, 2);
 
 /**
+ * A reference to a stored file.
+ *
  * @generated from message turnwire.packet.v1.Attachment
  */
 export type Attachment = Message<"turnwire.packet.v1.Attachment"> & {
   /**
+   * Id from FileService or from a packet. Required in requests.
+   *
    * @generated from field: string file_id = 1;
    */
   fileId: string;
 
   /**
+   * File name for people, without a path. At most 255 bytes. Filled by the service when a request leaves it out.
+   *
    * @generated from field: string name = 2;
    */
   name: string;
 
   /**
+   * MIME type, for example "application/pdf". At most 255 bytes.
+   *
    * @generated from field: string media_type = 3;
    */
   mediaType: string;
 
   /**
+   * Size in bytes. Filled by the service; ignored in requests.
+   *
    * @generated from field: uint64 size_bytes = 4 [jstype = JS_STRING];
    */
   sizeBytes: string;
@@ -176,79 +234,105 @@ export const AttachmentSchema: GenMessage<Attachment> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_common, 3);
 
 /**
+ * A passage that a tool found: what a citation points at. At most 64 KiB encoded.
+ *
  * @generated from message turnwire.packet.v1.Document
  */
 export type Document = Message<"turnwire.packet.v1.Document"> & {
   /**
+   * Id within the turn; CitationInfo.document_id refers to it.
+   *
    * @generated from field: string document_id = 1;
    */
   documentId: string;
 
   /**
+   * Title for people.
+   *
    * @generated from field: string title = 2;
    */
   title: string;
 
   /**
+   * Where it came from, http or https. Empty for documents without an address.
+   *
    * @generated from field: string url = 3;
    */
   url: string;
 
   /**
+   * The passage itself.
+   *
    * @generated from field: string snippet = 4;
    */
   snippet: string;
 
   /**
+   * Relevance; a greater one is better. Only comparable within one result.
+   *
    * @generated from field: double score = 5;
    */
   score: number;
 
   /**
+   * Kind of origin, for example "web", "upload" or the name of a connector.
+   *
    * @generated from field: string source = 6;
    */
   source: string;
 
   /**
+   * Further facts by name, for example author or language.
+   *
    * @generated from field: map<string, string> metadata = 7;
    */
   metadata: { [key: string]: string };
 
   /**
+   * Position of the passage among those of the same document, from 0.
+   *
    * @generated from field: uint32 chunk_index = 8;
    */
   chunkIndex: number;
 
   /**
+   * File with the whole document, if Turnwire keeps one.
+   *
    * @generated from field: string file_id = 9;
    */
   fileId: string;
 
   /**
-   * the number the tool's model text uses for it; 0 = not citeable
+   * The number that the tool's model text gives it. 0 = cannot be cited.
    *
    * @generated from field: uint32 citation_number = 10;
    */
   citationNumber: number;
 
   /**
+   * Page of the passage, from 1. 0 = has no pages.
+   *
    * @generated from field: uint32 page = 11;
    */
   page: number;
 
   /**
+   * Where the snippet starts in the document's text, in code points.
+   *
    * @generated from field: uint32 start_char = 12;
    */
   startChar: number;
 
   /**
-   * where the snippet stands
+   * Where the snippet ends in the document's text, in code points, exclusive.
    *
    * @generated from field: uint32 end_char = 13;
    */
   endChar: number;
 
   /**
+   * True if the snippet was cut; file_id then leads to the rest.
+   *
    * @generated from field: bool truncated = 14;
    */
   truncated: boolean;
@@ -262,40 +346,57 @@ export const DocumentSchema: GenMessage<Document> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_common, 4);
 
 /**
+ * How a model picks its words. A field that is not set leaves the choice to the model; one that the model does not know
+ * is dropped and named in ContextInfo.dropped_parameters.
+ *
  * @generated from message turnwire.packet.v1.Sampling
  */
 export type Sampling = Message<"turnwire.packet.v1.Sampling"> & {
   /**
+   * Randomness, 0 to 2.
+   *
    * @generated from field: optional double temperature = 1;
    */
   temperature?: number | undefined;
 
   /**
+   * Share of the probability mass to pick from, 0 to 1.
+   *
    * @generated from field: optional double top_p = 2;
    */
   topP?: number | undefined;
 
   /**
+   * Most tokens that the model may write in one call, 1 to 10,000,000.
+   *
    * @generated from field: optional uint32 max_output_tokens = 3;
    */
   maxOutputTokens?: number | undefined;
 
   /**
+   * Seed for providers that can repeat an answer.
+   *
    * @generated from field: optional int64 seed = 4 [jstype = JS_STRING];
    */
   seed?: string | undefined;
 
   /**
+   * Texts at which the model stops. At most 16, each of 1 to 256 bytes.
+   *
    * @generated from field: repeated string stop = 5;
    */
   stop: string[];
 
   /**
+   * Penalty on what was mentioned at all, -2 to 2.
+   *
    * @generated from field: optional double presence_penalty = 6;
    */
   presencePenalty?: number | undefined;
 
   /**
+   * Penalty on what was mentioned often, -2 to 2.
+   *
    * @generated from field: optional double frequency_penalty = 7;
    */
   frequencyPenalty?: number | undefined;
@@ -309,30 +410,42 @@ export const SamplingSchema: GenMessage<Sampling> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_common, 5);
 
 /**
+ * How a turn or a lane ended. Set once, by the writer of the turn.
+ *
  * @generated from enum turnwire.packet.v1.TurnOutcome
  */
 export enum TurnOutcome {
   /**
+   * Not ended yet. Never sent in LaneEnd or OverallStop.
+   *
    * @generated from enum value: TURN_OUTCOME_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * The lane gave its answer; the turn has at least one lane that did.
+   *
    * @generated from enum value: TURN_OUTCOME_COMPLETED = 1;
    */
   COMPLETED = 1,
 
   /**
+   * Ended on purpose before the answer was whole; StopReason says by what. Partial text is kept.
+   *
    * @generated from enum value: TURN_OUTCOME_STOPPED = 2;
    */
   STOPPED = 2,
 
   /**
+   * A failure ended it; the TurnError beside it says which. Partial text is kept.
+   *
    * @generated from enum value: TURN_OUTCOME_ERROR = 3;
    */
   ERROR = 3,
 
   /**
+   * Its process died and the turn was not carried on; the partial answer is kept.
+   *
    * @generated from enum value: TURN_OUTCOME_INTERRUPTED = 4;
    */
   INTERRUPTED = 4,
@@ -345,55 +458,77 @@ export const TurnOutcomeSchema: GenEnum<TurnOutcome> = /*@__PURE__*/
   enumDesc(file_turnwire_packet_v1_common, 0);
 
 /**
+ * Why a turn ended early. Unset on completed turns.
+ *
  * @generated from enum turnwire.packet.v1.StopReason
  */
 export enum StopReason {
   /**
+   * The turn completed, failed on its own, or has not ended.
+   *
    * @generated from enum value: STOP_REASON_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * Somebody who may do so called StopTurn.
+   *
    * @generated from enum value: STOP_REASON_USER_CANCELLED = 1;
    */
   USER_CANCELLED = 1,
 
   /**
+   * TurnOptions.deadline_ms, or the service's own deadline, passed.
+   *
    * @generated from enum value: STOP_REASON_DEADLINE = 2;
    */
   DEADLINE = 2,
 
   /**
+   * A budget of the user or tenant was used up while the turn ran.
+   *
    * @generated from enum value: STOP_REASON_BUDGET = 3;
    */
   BUDGET = 3,
 
   /**
+   * A newer send took its place (DOUBLE_SEND_POLICY_INTERRUPT).
+   *
    * @generated from enum value: STOP_REASON_REPLACED = 4;
    */
   REPLACED = 4,
 
   /**
+   * The turn reached its size limit (32 MiB of packets), or the log is nearly full.
+   *
    * @generated from enum value: STOP_REASON_SIZE_LIMIT = 5;
    */
   SIZE_LIMIT = 5,
 
   /**
+   * The caller lost the right to run it: session deleted, token withdrawn, share ended.
+   *
    * @generated from enum value: STOP_REASON_REVOKED = 6;
    */
   REVOKED = 6,
 
   /**
+   * An administrator stopped it.
+   *
    * @generated from enum value: STOP_REASON_ADMIN = 7;
    */
   ADMIN = 7,
 
   /**
+   * The process that ran it died and nobody could carry on.
+   *
    * @generated from enum value: STOP_REASON_OWNER_LOST = 8;
    */
   OWNER_LOST = 8,
 
   /**
+   * Three takeovers in a row made no progress.
+   *
    * @generated from enum value: STOP_REASON_RECOVERY_EXHAUSTED = 9;
    */
   RECOVERY_EXHAUSTED = 9,
@@ -406,50 +541,70 @@ export const StopReasonSchema: GenEnum<StopReason> = /*@__PURE__*/
   enumDesc(file_turnwire_packet_v1_common, 1);
 
 /**
+ * Why a model stopped writing, in one vocabulary for all providers.
+ *
  * @generated from enum turnwire.packet.v1.FinishReason
  */
 export enum FinishReason {
   /**
+   * The model call did not end, or the provider said nothing.
+   *
    * @generated from enum value: FINISH_REASON_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * The model was done, or met a stop text.
+   *
    * @generated from enum value: FINISH_REASON_STOP = 1;
    */
   STOP = 1,
 
   /**
+   * The output token limit cut it off.
+   *
    * @generated from enum value: FINISH_REASON_LENGTH = 2;
    */
   LENGTH = 2,
 
   /**
+   * The model asks for tools.
+   *
    * @generated from enum value: FINISH_REASON_TOOL_CALLS = 3;
    */
   TOOL_CALLS = 3,
 
   /**
+   * The provider's content filter cut it off.
+   *
    * @generated from enum value: FINISH_REASON_CONTENT_FILTER = 4;
    */
   CONTENT_FILTER = 4,
 
   /**
+   * The model refused to answer.
+   *
    * @generated from enum value: FINISH_REASON_REFUSAL = 5;
    */
   REFUSAL = 5,
 
   /**
+   * The model call failed.
+   *
    * @generated from enum value: FINISH_REASON_ERROR = 6;
    */
   ERROR = 6,
 
   /**
+   * The turn was stopped while the model wrote.
+   *
    * @generated from enum value: FINISH_REASON_CANCELLED = 7;
    */
   CANCELLED = 7,
 
   /**
+   * A reason that none of the others covers.
+   *
    * @generated from enum value: FINISH_REASON_OTHER = 8;
    */
   OTHER = 8,
@@ -462,185 +617,259 @@ export const FinishReasonSchema: GenEnum<FinishReason> = /*@__PURE__*/
   enumDesc(file_turnwire_packet_v1_common, 2);
 
 /**
+ * The codes of the error table. Name, RPC status, retryable and public message of each stand in docs/contract.md.
+ *
  * @generated from enum turnwire.packet.v1.ErrorCode
  */
 export enum ErrorCode {
   /**
+   * No error. Never sent.
+   *
    * @generated from enum value: ERROR_CODE_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * A fault of Turnwire itself.
+   *
    * @generated from enum value: ERROR_CODE_INTERNAL = 1;
    */
   INTERNAL = 1,
 
   /**
+   * The request breaks a rule; the answer names the field.
+   *
    * @generated from enum value: ERROR_CODE_INVALID_ARGUMENT = 2;
    */
   INVALID_ARGUMENT = 2,
 
   /**
+   * No bearer token, or not a valid one.
+   *
    * @generated from enum value: ERROR_CODE_UNAUTHENTICATED = 3;
    */
   UNAUTHENTICATED = 3,
 
   /**
+   * The caller is known and may not do this.
+   *
    * @generated from enum value: ERROR_CODE_PERMISSION_DENIED = 4;
    */
   PERMISSION_DENIED = 4,
 
   /**
+   * There is no such thing, or it belongs to somebody else: the answers are the same.
+   *
    * @generated from enum value: ERROR_CODE_NOT_FOUND = 5;
    */
   NOT_FOUND = 5,
 
   /**
+   * The request_id was used before with other content.
+   *
    * @generated from enum value: ERROR_CODE_REQUEST_CONFLICT = 6;
    */
   REQUEST_CONFLICT = 6,
 
   /**
+   * The session runs a turn already; a SessionBusy detail names it.
+   *
    * @generated from enum value: ERROR_CODE_SESSION_BUSY = 7;
    */
   SESSION_BUSY = 7,
 
   /**
+   * The RPC or a set field is part of the contract and not built yet; a NotBuilt detail names the field.
+   *
    * @generated from enum value: ERROR_CODE_NOT_BUILT = 8;
    */
   NOT_BUILT = 8,
 
   /**
+   * A needed part (database, log, peer) does not answer.
+   *
    * @generated from enum value: ERROR_CODE_UNAVAILABLE = 9;
    */
   UNAVAILABLE = 9,
 
   /**
+   * A limit of the service is reached: too many turns, a full log, a full queue.
+   *
    * @generated from enum value: ERROR_CODE_OVERLOADED = 10;
    */
   OVERLOADED = 10,
 
   /**
+   * The caller's deadline passed.
+   *
    * @generated from enum value: ERROR_CODE_DEADLINE_EXCEEDED = 11;
    */
   DEADLINE_EXCEEDED = 11,
 
   /**
+   * The caller gave up.
+   *
    * @generated from enum value: ERROR_CODE_CANCELLED = 12;
    */
   CANCELLED = 12,
 
   /**
+   * No configured model has this id, or the caller may not use it.
+   *
    * @generated from enum value: ERROR_CODE_MODEL_NOT_FOUND = 13;
    */
   MODEL_NOT_FOUND = 13,
 
   /**
+   * No registered tool has this id, or the caller may not use it.
+   *
    * @generated from enum value: ERROR_CODE_TOOL_NOT_FOUND = 14;
    */
   TOOL_NOT_FOUND = 14,
 
   /**
+   * The model provider limits the rate.
+   *
    * @generated from enum value: ERROR_CODE_RATE_LIMIT = 15;
    */
   RATE_LIMIT = 15,
 
   /**
+   * A budget of the user or tenant is used up.
+   *
    * @generated from enum value: ERROR_CODE_BUDGET_EXCEEDED = 16;
    */
   BUDGET_EXCEEDED = 16,
 
   /**
+   * The conversation does not fit into the model's context.
+   *
    * @generated from enum value: ERROR_CODE_CONTEXT_TOO_LONG = 17;
    */
   CONTEXT_TOO_LONG = 17,
 
   /**
+   * The model refused.
+   *
    * @generated from enum value: ERROR_CODE_MODEL_REFUSAL = 18;
    */
   MODEL_REFUSAL = 18,
 
   /**
+   * The model ended without text, reasoning or tool call.
+   *
    * @generated from enum value: ERROR_CODE_EMPTY_RESPONSE = 19;
    */
   EMPTY_RESPONSE = 19,
 
   /**
+   * The provider refused the request as it is.
+   *
    * @generated from enum value: ERROR_CODE_UPSTREAM_REJECTED = 20;
    */
   UPSTREAM_REJECTED = 20,
 
   /**
+   * The provider refused the key.
+   *
    * @generated from enum value: ERROR_CODE_UPSTREAM_AUTH = 21;
    */
   UPSTREAM_AUTH = 21,
 
   /**
+   * The provider cannot be reached or answers with a server error.
+   *
    * @generated from enum value: ERROR_CODE_UPSTREAM_UNAVAILABLE = 22;
    */
   UPSTREAM_UNAVAILABLE = 22,
 
   /**
+   * The provider's stream ended before the answer did.
+   *
    * @generated from enum value: ERROR_CODE_UPSTREAM_TRUNCATED = 23;
    */
   UPSTREAM_TRUNCATED = 23,
 
   /**
+   * The provider sent nothing for too long.
+   *
    * @generated from enum value: ERROR_CODE_UPSTREAM_STALLED = 24;
    */
   UPSTREAM_STALLED = 24,
 
   /**
+   * The provider sent something that is not its own format.
+   *
    * @generated from enum value: ERROR_CODE_UPSTREAM_MALFORMED = 25;
    */
   UPSTREAM_MALFORMED = 25,
 
   /**
+   * The tool failed.
+   *
    * @generated from enum value: ERROR_CODE_TOOL_FAILED = 26;
    */
   TOOL_FAILED = 26,
 
   /**
+   * The tool did not end within its time.
+   *
    * @generated from enum value: ERROR_CODE_TOOL_TIMEOUT = 27;
    */
   TOOL_TIMEOUT = 27,
 
   /**
+   * The turn used all the model calls it may make.
+   *
    * @generated from enum value: ERROR_CODE_CYCLE_LIMIT = 28;
    */
   CYCLE_LIMIT = 28,
 
   /**
+   * Something is larger than its limit.
+   *
    * @generated from enum value: ERROR_CODE_SIZE_LIMIT = 29;
    */
   SIZE_LIMIT = 29,
 
   /**
+   * The log no longer holds the packets after the cursor; a CursorExpired detail says what there is.
+   *
    * @generated from enum value: ERROR_CODE_CURSOR_EXPIRED = 30;
    */
   CURSOR_EXPIRED = 30,
 
   /**
+   * The cursor is beyond the head of the turn; a CursorAhead detail gives the head.
+   *
    * @generated from enum value: ERROR_CODE_CURSOR_AHEAD = 31;
    */
   CURSOR_AHEAD = 31,
 
   /**
+   * The log is another one than the cursor was taken from; a LogReplaced detail names it.
+   *
    * @generated from enum value: ERROR_CODE_LOG_REPLACED = 32;
    */
   LOG_REPLACED = 32,
 
   /**
+   * The reader took nothing for too long; a ReaderStalled detail says how long. Resume from the last seq.
+   *
    * @generated from enum value: ERROR_CODE_READER_STALLED = 33;
    */
   READER_STALLED = 33,
 
   /**
+   * The log lost entries that it had acknowledged.
+   *
    * @generated from enum value: ERROR_CODE_LOG_TRUNCATED = 34;
    */
   LOG_TRUNCATED = 34,
 
   /**
+   * The process that ran the turn died.
+   *
    * @generated from enum value: ERROR_CODE_OWNER_LOST = 35;
    */
   OWNER_LOST = 35,
@@ -653,30 +882,42 @@ export const ErrorCodeSchema: GenEnum<ErrorCode> = /*@__PURE__*/
   enumDesc(file_turnwire_packet_v1_common, 3);
 
 /**
+ * How much a model shall reason before it answers.
+ *
  * @generated from enum turnwire.packet.v1.ReasoningEffort
  */
 export enum ReasoningEffort {
   /**
+   * The model's own default.
+   *
    * @generated from enum value: REASONING_EFFORT_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * No reasoning where the model can do without.
+   *
    * @generated from enum value: REASONING_EFFORT_OFF = 1;
    */
   OFF = 1,
 
   /**
+   * Little.
+   *
    * @generated from enum value: REASONING_EFFORT_LOW = 2;
    */
   LOW = 2,
 
   /**
+   * Some.
+   *
    * @generated from enum value: REASONING_EFFORT_MEDIUM = 3;
    */
   MEDIUM = 3,
 
   /**
+   * Much.
+   *
    * @generated from enum value: REASONING_EFFORT_HIGH = 4;
    */
   HIGH = 4,

@@ -2,6 +2,8 @@
 // @generated from file turnwire/packet/v1/control.proto (package turnwire.packet.v1, syntax proto3)
 /* eslint-disable */
 
+// The frame of a turn: its start, lanes, cycles, ends, waits, and the heartbeat of its readers.
+
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
@@ -17,52 +19,70 @@ export const file_turnwire_packet_v1_control: GenFile = /*@__PURE__*/
   fileDesc("CiB0dXJud2lyZS9wYWNrZXQvdjEvY29udHJvbC5wcm90bxISdHVybndpcmUucGFja2V0LnYxIqMCCgtUdXJuU3RhcnRlZBIPCgd0dXJuX2lkGAEgASgJEhIKCnNlc3Npb25faWQYAiABKAkSFwoPc2Vzc2lvbl9jcmVhdGVkGAMgASgIEhcKD3VzZXJfbWVzc2FnZV9pZBgEIAEoCRISCgpyZXF1ZXN0X2lkGAUgASgJEi4KCnN0YXJ0ZWRfYXQYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEisKBWxhbmVzGAcgAygLMhwudHVybndpcmUucGFja2V0LnYxLkxhbmVJbmZvEiwKBWlucHV0GAggASgLMh0udHVybndpcmUucGFja2V0LnYxLlVzZXJJbnB1dBIeChZyZWdlbmVyYXRlZF9tZXNzYWdlX2lkGAkgASgJImUKCExhbmVJbmZvEhMKC21vZGVsX2luZGV4GAEgASgNEhAKCG1vZGVsX2lkGAIgASgJEhwKFGFzc2lzdGFudF9tZXNzYWdlX2lkGAMgASgJEhQKDGRpc3BsYXlfbmFtZRgEIAEoCSIfCgtMYW5lU3RhcnRlZBIQCghtb2RlbF9pZBgBIAEoCSJ5CgxDeWNsZVN0YXJ0ZWQSDQoFY3ljbGUYASABKA0SEAoIbW9kZWxfaWQYAiABKAkSDwoHYXR0ZW1wdBgDIAEoDRI3Cgt0b29sX2Nob2ljZRgEIAEoDjIiLnR1cm53aXJlLnBhY2tldC52MS5Ub29sQ2hvaWNlS2luZCJ9CgpDeWNsZVJlc2V0Eg0KBWN5Y2xlGAEgASgNEhgKEGRpc2NhcmRfZnJvbV9zZXEYAiABKA0SLwoGcmVhc29uGAMgASgOMh8udHVybndpcmUucGFja2V0LnYxLlJlc2V0UmVhc29uEhUKDWtlcHRfY2FsbF9pZHMYBCADKAkifAoIQ3ljbGVFbmQSDQoFY3ljbGUYASABKA0SNwoNZmluaXNoX3JlYXNvbhgCIAEoDjIgLnR1cm53aXJlLnBhY2tldC52MS5GaW5pc2hSZWFzb24SKAoFdXNhZ2UYAyABKAsyGS50dXJud2lyZS5wYWNrZXQudjEuVXNhZ2UiMgoRVG9wTGV2ZWxCcmFuY2hpbmcSHQoVbnVtX3BhcmFsbGVsX2JyYW5jaGVzGAEgASgNImUKClNlY3Rpb25FbmQSMQoGc3RhdHVzGAEgASgOMiEudHVybndpcmUucGFja2V0LnYxLlNlY3Rpb25TdGF0dXMSDwoHbWVzc2FnZRgCIAEoCRITCgtkdXJhdGlvbl9tcxgDIAEoDSLeAQoHTGFuZUVuZBIwCgdvdXRjb21lGAEgASgOMh8udHVybndpcmUucGFja2V0LnYxLlR1cm5PdXRjb21lEjcKDWZpbmlzaF9yZWFzb24YAiABKA4yIC50dXJud2lyZS5wYWNrZXQudjEuRmluaXNoUmVhc29uEigKBXVzYWdlGAMgASgLMhkudHVybndpcmUucGFja2V0LnYxLlVzYWdlEhAKCG1vZGVsX2lkGAQgASgJEiwKBWVycm9yGAUgASgLMh0udHVybndpcmUucGFja2V0LnYxLlR1cm5FcnJvciLMAQoLT3ZlcmFsbFN0b3ASMAoHb3V0Y29tZRgBIAEoDjIfLnR1cm53aXJlLnBhY2tldC52MS5UdXJuT3V0Y29tZRIzCgtzdG9wX3JlYXNvbhgCIAEoDjIeLnR1cm53aXJlLnBhY2tldC52MS5TdG9wUmVhc29uEigKBXVzYWdlGAMgASgLMhkudHVybndpcmUucGFja2V0LnYxLlVzYWdlEiwKBWVycm9yGAQgASgLMh0udHVybndpcmUucGFja2V0LnYxLlR1cm5FcnJvciIhCg1DaGF0SGVhcnRiZWF0EhAKCGhlYWRfc2VxGAEgASgNInoKC1dhaXRTdGFydGVkEg8KB3dhaXRfaWQYASABKAkSKgoEa2luZBgCIAEoDjIcLnR1cm53aXJlLnBhY2tldC52MS5XYWl0S2luZBIuCgpleHBpcmVzX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCIcCglXYWl0RW5kZWQSDwoHd2FpdF9pZBgBIAEoCSKCAQoQVXNlck1lc3NhZ2VBZGRlZBISCgptZXNzYWdlX2lkGAEgASgJEiwKBWlucHV0GAIgASgLMh0udHVybndpcmUucGFja2V0LnYxLlVzZXJJbnB1dBISCgpyZXF1ZXN0X2lkGAMgASgJEhgKEGFwcGxpZWRfYXRfY3ljbGUYBCABKA0qoQEKDlRvb2xDaG9pY2VLaW5kEiAKHFRPT0xfQ0hPSUNFX0tJTkRfVU5TUEVDSUZJRUQQABIZChVUT09MX0NIT0lDRV9LSU5EX0FVVE8QARIZChVUT09MX0NIT0lDRV9LSU5EX05PTkUQAhIdChlUT09MX0NIT0lDRV9LSU5EX1JFUVVJUkVEEAMSGAoUVE9PTF9DSE9JQ0VfS0lORF9PTkUQBCqYAQoLUmVzZXRSZWFzb24SHAoYUkVTRVRfUkVBU09OX1VOU1BFQ0lGSUVEEAASFgoSUkVTRVRfUkVBU09OX1JFVFJZEAESHwobUkVTRVRfUkVBU09OX0ZBTExCQUNLX01PREVMEAISGQoVUkVTRVRfUkVBU09OX1RBS0VPVkVSEAMSFwoTUkVTRVRfUkVBU09OX1JFUEFJUhAEKtkBCg1TZWN0aW9uU3RhdHVzEh4KGlNFQ1RJT05fU1RBVFVTX1VOU1BFQ0lGSUVEEAASFQoRU0VDVElPTl9TVEFUVVNfT0sQARIYChRTRUNUSU9OX1NUQVRVU19FUlJPUhACEhoKFlNFQ1RJT05fU1RBVFVTX1RJTUVPVVQQAxIcChhTRUNUSU9OX1NUQVRVU19DQU5DRUxMRUQQBBIiCh5TRUNUSU9OX1NUQVRVU19VTktOT1dOX09VVENPTUUQBRIZChVTRUNUSU9OX1NUQVRVU19ERU5JRUQQBiqdAQoIV2FpdEtpbmQSGQoVV0FJVF9LSU5EX1VOU1BFQ0lGSUVEEAASFgoSV0FJVF9LSU5EX0FQUFJPVkFMEAESGQoVV0FJVF9LSU5EX0NMSUVOVF9DQUxMEAISFgoSV0FJVF9LSU5EX1FVRVNUSU9OEAMSEwoPV0FJVF9LSU5EX1FVRVVFEAQSFgoSV0FJVF9LSU5EX1JFQ09WRVJZEAViBnByb3RvMw", [file_google_protobuf_timestamp, file_turnwire_packet_v1_common]);
 
 /**
+ * The first packet of every turn (seq 1). Sent by the writer once the turn is accepted and stored.
+ *
  * @generated from message turnwire.packet.v1.TurnStarted
  */
 export type TurnStarted = Message<"turnwire.packet.v1.TurnStarted"> & {
   /**
+   * Id of the turn.
+   *
    * @generated from field: string turn_id = 1;
    */
   turnId: string;
 
   /**
+   * Session of the turn.
+   *
    * @generated from field: string session_id = 2;
    */
   sessionId: string;
 
   /**
+   * True if the send made the session.
+   *
    * @generated from field: bool session_created = 3;
    */
   sessionCreated: boolean;
 
   /**
+   * The user message that the turn answers.
+   *
    * @generated from field: string user_message_id = 4;
    */
   userMessageId: string;
 
   /**
+   * The send's request_id: the client's, or the one that the service made.
+   *
    * @generated from field: string request_id = 5;
    */
   requestId: string;
 
   /**
+   * When the turn started. Packet.t_ms counts from here.
+   *
    * @generated from field: google.protobuf.Timestamp started_at = 6;
    */
   startedAt?: Timestamp | undefined;
 
   /**
+   * The lanes in the order of model_index, at least one.
+   *
    * @generated from field: repeated turnwire.packet.v1.LaneInfo lanes = 7;
    */
   lanes: LaneInfo[];
 
   /**
-   * so that a watcher and an archive need no second call; empty in incognito
+   * The user's message, so that watchers and the archive need no second call. Empty in incognito sessions.
    *
    * @generated from field: turnwire.packet.v1.UserInput input = 8;
    */
   input?: UserInput | undefined;
 
   /**
+   * The assistant message that is answered anew. Empty unless the send said so.
+   *
    * @generated from field: string regenerated_message_id = 9;
    */
   regeneratedMessageId: string;
@@ -76,27 +96,35 @@ export const TurnStartedSchema: GenMessage<TurnStarted> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_control, 0);
 
 /**
+ * One lane as TurnStarted announces it.
+ *
  * @generated from message turnwire.packet.v1.LaneInfo
  */
 export type LaneInfo = Message<"turnwire.packet.v1.LaneInfo"> & {
   /**
+   * Number of the lane, from 0.
+   *
    * @generated from field: uint32 model_index = 1;
    */
   modelIndex: number;
 
   /**
-   * what was asked for (an alias, an arena)
+   * The model that was asked for; it may be an alias or an arena.
    *
    * @generated from field: string model_id = 2;
    */
   modelId: string;
 
   /**
+   * Id reserved for the message that the lane writes.
+   *
    * @generated from field: string assistant_message_id = 3;
    */
   assistantMessageId: string;
 
   /**
+   * Name of the model for people.
+   *
    * @generated from field: string display_name = 4;
    */
   displayName: string;
@@ -110,10 +138,14 @@ export const LaneInfoSchema: GenMessage<LaneInfo> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_control, 1);
 
 /**
+ * A lane begins its work. Sent once per lane, before its first cycle.
+ *
  * @generated from message turnwire.packet.v1.LaneStarted
  */
 export type LaneStarted = Message<"turnwire.packet.v1.LaneStarted"> & {
   /**
+   * The model that the lane uses; in an arena the arena's id.
+   *
    * @generated from field: string model_id = 1;
    */
   modelId: string;
@@ -127,25 +159,35 @@ export const LaneStartedSchema: GenMessage<LaneStarted> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_control, 2);
 
 /**
+ * A cycle begins: one model call, then the tools that it asks for. Sent by the lane before the call is made.
+ *
  * @generated from message turnwire.packet.v1.CycleStarted
  */
 export type CycleStarted = Message<"turnwire.packet.v1.CycleStarted"> & {
   /**
+   * Number of the cycle in its lane, from 1.
+   *
    * @generated from field: uint32 cycle = 1;
    */
   cycle: number;
 
   /**
+   * The model that is called; in an arena the arena's id.
+   *
    * @generated from field: string model_id = 2;
    */
   modelId: string;
 
   /**
+   * Number of the attempt, from 1. Grows when a cycle is begun again.
+   *
    * @generated from field: uint32 attempt = 3;
    */
   attempt: number;
 
   /**
+   * Whether the model may, must or must not call tools.
+   *
    * @generated from field: turnwire.packet.v1.ToolChoiceKind tool_choice = 4;
    */
   toolChoice: ToolChoiceKind;
@@ -159,25 +201,36 @@ export const CycleStartedSchema: GenMessage<CycleStarted> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_control, 3);
 
 /**
+ * Takes back what the lane has shown since a seq, because its model call is made again. Whatever is open in the lane is
+ * closed and discarded; placements are not used again. Has must_understand.
+ *
  * @generated from message turnwire.packet.v1.CycleReset
  */
 export type CycleReset = Message<"turnwire.packet.v1.CycleReset"> & {
   /**
+   * The cycle that is taken back.
+   *
    * @generated from field: uint32 cycle = 1;
    */
   cycle: number;
 
   /**
+   * Packets of this lane with this seq or a greater one no longer count, except those of kept calls.
+   *
    * @generated from field: uint32 discard_from_seq = 2;
    */
   discardFromSeq: number;
 
   /**
+   * Why.
+   *
    * @generated from field: turnwire.packet.v1.ResetReason reason = 3;
    */
   reason: ResetReason;
 
   /**
+   * Tool calls that stay, with their results.
+   *
    * @generated from field: repeated string kept_call_ids = 4;
    */
   keptCallIds: string[];
@@ -191,20 +244,28 @@ export const CycleResetSchema: GenMessage<CycleReset> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_control, 4);
 
 /**
+ * A cycle is over: the model call ended and every tool that it asked for has its result. Sent by the lane.
+ *
  * @generated from message turnwire.packet.v1.CycleEnd
  */
 export type CycleEnd = Message<"turnwire.packet.v1.CycleEnd"> & {
   /**
+   * Number of the cycle in its lane, from 1.
+   *
    * @generated from field: uint32 cycle = 1;
    */
   cycle: number;
 
   /**
+   * Why the model stopped.
+   *
    * @generated from field: turnwire.packet.v1.FinishReason finish_reason = 2;
    */
   finishReason: FinishReason;
 
   /**
+   * What the cycle's model call cost.
+   *
    * @generated from field: turnwire.packet.v1.Usage usage = 3;
    */
   usage?: Usage | undefined;
@@ -218,10 +279,15 @@ export const CycleEndSchema: GenMessage<CycleEnd> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_control, 5);
 
 /**
+ * The step asks for more than one call. Sent at the second call of a step and again when the number grows. It moves
+ * nothing: the calls keep their tabs.
+ *
  * @generated from message turnwire.packet.v1.TopLevelBranching
  */
 export type TopLevelBranching = Message<"turnwire.packet.v1.TopLevelBranching"> & {
   /**
+   * Calls of the step so far.
+   *
    * @generated from field: uint32 num_parallel_branches = 1;
    */
   numParallelBranches: number;
@@ -235,20 +301,28 @@ export const TopLevelBranchingSchema: GenMessage<TopLevelBranching> = /*@__PURE_
   messageDesc(file_turnwire_packet_v1_control, 6);
 
 /**
+ * Closes the section at its placement: a tool call after its result, an agent, a research plan.
+ *
  * @generated from message turnwire.packet.v1.SectionEnd
  */
 export type SectionEnd = Message<"turnwire.packet.v1.SectionEnd"> & {
   /**
+   * How the section ended.
+   *
    * @generated from field: turnwire.packet.v1.SectionStatus status = 1;
    */
   status: SectionStatus;
 
   /**
+   * A word about it for people, at most 2 KiB. Empty if there is nothing to say.
+   *
    * @generated from field: string message = 2;
    */
   message: string;
 
   /**
+   * Milliseconds that the section was open.
+   *
    * @generated from field: uint32 duration_ms = 3;
    */
   durationMs: number;
@@ -262,30 +336,42 @@ export const SectionEndSchema: GenMessage<SectionEnd> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_control, 7);
 
 /**
+ * The last packet of a lane: one per lane that TurnStarted announced, also when the turn failed early.
+ *
  * @generated from message turnwire.packet.v1.LaneEnd
  */
 export type LaneEnd = Message<"turnwire.packet.v1.LaneEnd"> & {
   /**
+   * How the lane ended.
+   *
    * @generated from field: turnwire.packet.v1.TurnOutcome outcome = 1;
    */
   outcome: TurnOutcome;
 
   /**
+   * Why the lane's last model call stopped.
+   *
    * @generated from field: turnwire.packet.v1.FinishReason finish_reason = 2;
    */
   finishReason: FinishReason;
 
   /**
+   * What all model calls of the lane cost.
+   *
    * @generated from field: turnwire.packet.v1.Usage usage = 3;
    */
   usage?: Usage | undefined;
 
   /**
+   * The model that answered; after an arena the real one.
+   *
    * @generated from field: string model_id = 4;
    */
   modelId: string;
 
   /**
+   * What went wrong, when the outcome is an error.
+   *
    * @generated from field: turnwire.packet.v1.TurnError error = 5;
    */
   error?: TurnError | undefined;
@@ -299,25 +385,35 @@ export const LaneEndSchema: GenMessage<LaneEnd> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_control, 8);
 
 /**
+ * The last packet of every turn, sent once and after the final rows are stored. A stream that ends without it was cut.
+ *
  * @generated from message turnwire.packet.v1.OverallStop
  */
 export type OverallStop = Message<"turnwire.packet.v1.OverallStop"> & {
   /**
+   * How the turn ended: completed if one lane completed.
+   *
    * @generated from field: turnwire.packet.v1.TurnOutcome outcome = 1;
    */
   outcome: TurnOutcome;
 
   /**
+   * Why it ended early.
+   *
    * @generated from field: turnwire.packet.v1.StopReason stop_reason = 2;
    */
   stopReason: StopReason;
 
   /**
+   * What the whole turn cost.
+   *
    * @generated from field: turnwire.packet.v1.Usage usage = 3;
    */
   usage?: Usage | undefined;
 
   /**
+   * What went wrong, when the outcome is an error.
+   *
    * @generated from field: turnwire.packet.v1.TurnError error = 4;
    */
   error?: TurnError | undefined;
@@ -331,10 +427,15 @@ export const OverallStopSchema: GenMessage<OverallStop> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_control, 9);
 
 /**
+ * A sign of life to one reader, made by the reader's replica: after 15 s without packets, when the head was verified and
+ * the reader is at it. Its seq is 0, and it never is in the log.
+ *
  * @generated from message turnwire.packet.v1.ChatHeartbeat
  */
 export type ChatHeartbeat = Message<"turnwire.packet.v1.ChatHeartbeat"> & {
   /**
+   * Greatest seq of the turn.
+   *
    * @generated from field: uint32 head_seq = 1;
    */
   headSeq: number;
@@ -348,20 +449,28 @@ export const ChatHeartbeatSchema: GenMessage<ChatHeartbeat> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_control, 10);
 
 /**
+ * The turn waits for a person, a client or its recovery. A wait is a status, not an end.
+ *
  * @generated from message turnwire.packet.v1.WaitStarted
  */
 export type WaitStarted = Message<"turnwire.packet.v1.WaitStarted"> & {
   /**
+   * Id of the wait within the turn. For client calls it is the client_call_id.
+   *
    * @generated from field: string wait_id = 1;
    */
   waitId: string;
 
   /**
+   * What is waited for.
+   *
    * @generated from field: turnwire.packet.v1.WaitKind kind = 2;
    */
   kind: WaitKind;
 
   /**
+   * When the wait is given up.
+   *
    * @generated from field: google.protobuf.Timestamp expires_at = 3;
    */
   expiresAt?: Timestamp | undefined;
@@ -375,10 +484,14 @@ export const WaitStartedSchema: GenMessage<WaitStarted> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_control, 11);
 
 /**
+ * A wait is over, whatever came of it.
+ *
  * @generated from message turnwire.packet.v1.WaitEnded
  */
 export type WaitEnded = Message<"turnwire.packet.v1.WaitEnded"> & {
   /**
+   * The wait.
+   *
    * @generated from field: string wait_id = 1;
    */
   waitId: string;
@@ -392,25 +505,35 @@ export const WaitEndedSchema: GenMessage<WaitEnded> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_control, 12);
 
 /**
+ * A user message joined the running turn (DOUBLE_SEND_POLICY_STEER). Sent by the writer between two cycles.
+ *
  * @generated from message turnwire.packet.v1.UserMessageAdded
  */
 export type UserMessageAdded = Message<"turnwire.packet.v1.UserMessageAdded"> & {
   /**
+   * Id of the message.
+   *
    * @generated from field: string message_id = 1;
    */
   messageId: string;
 
   /**
+   * The message.
+   *
    * @generated from field: turnwire.packet.v1.UserInput input = 2;
    */
   input?: UserInput | undefined;
 
   /**
+   * The request_id of the send that steered.
+   *
    * @generated from field: string request_id = 3;
    */
   requestId: string;
 
   /**
+   * The first cycle whose model call reads it.
+   *
    * @generated from field: uint32 applied_at_cycle = 4;
    */
   appliedAtCycle: number;
@@ -424,30 +547,42 @@ export const UserMessageAddedSchema: GenMessage<UserMessageAdded> = /*@__PURE__*
   messageDesc(file_turnwire_packet_v1_control, 13);
 
 /**
+ * Whether a model may call tools.
+ *
  * @generated from enum turnwire.packet.v1.ToolChoiceKind
  */
 export enum ToolChoiceKind {
   /**
+   * There are no tools.
+   *
    * @generated from enum value: TOOL_CHOICE_KIND_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * The model decides.
+   *
    * @generated from enum value: TOOL_CHOICE_KIND_AUTO = 1;
    */
   AUTO = 1,
 
   /**
+   * It must not.
+   *
    * @generated from enum value: TOOL_CHOICE_KIND_NONE = 2;
    */
   NONE = 2,
 
   /**
+   * It must call at least one.
+   *
    * @generated from enum value: TOOL_CHOICE_KIND_REQUIRED = 3;
    */
   REQUIRED = 3,
 
   /**
+   * It must call the one that was named.
+   *
    * @generated from enum value: TOOL_CHOICE_KIND_ONE = 4;
    */
   ONE = 4,
@@ -460,30 +595,42 @@ export const ToolChoiceKindSchema: GenEnum<ToolChoiceKind> = /*@__PURE__*/
   enumDesc(file_turnwire_packet_v1_control, 0);
 
 /**
+ * Why a cycle is taken back.
+ *
  * @generated from enum turnwire.packet.v1.ResetReason
  */
 export enum ResetReason {
   /**
+   * Never sent.
+   *
    * @generated from enum value: RESET_REASON_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * The model call failed and is made again.
+   *
    * @generated from enum value: RESET_REASON_RETRY = 1;
    */
   RETRY = 1,
 
   /**
+   * The model call failed and another model is asked.
+   *
    * @generated from enum value: RESET_REASON_FALLBACK_MODEL = 2;
    */
   FALLBACK_MODEL = 2,
 
   /**
+   * Another process took the turn over.
+   *
    * @generated from enum value: RESET_REASON_TAKEOVER = 3;
    */
   TAKEOVER = 3,
 
   /**
+   * The output did not keep the wanted form and is asked for again.
+   *
    * @generated from enum value: RESET_REASON_REPAIR = 4;
    */
   REPAIR = 4,
@@ -496,40 +643,56 @@ export const ResetReasonSchema: GenEnum<ResetReason> = /*@__PURE__*/
   enumDesc(file_turnwire_packet_v1_control, 1);
 
 /**
+ * How a section ended.
+ *
  * @generated from enum turnwire.packet.v1.SectionStatus
  */
 export enum SectionStatus {
   /**
+   * Never sent.
+   *
    * @generated from enum value: SECTION_STATUS_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * It did what it was for.
+   *
    * @generated from enum value: SECTION_STATUS_OK = 1;
    */
   OK = 1,
 
   /**
+   * It failed.
+   *
    * @generated from enum value: SECTION_STATUS_ERROR = 2;
    */
   ERROR = 2,
 
   /**
+   * It took too long.
+   *
    * @generated from enum value: SECTION_STATUS_TIMEOUT = 3;
    */
   TIMEOUT = 3,
 
   /**
+   * It was cancelled by a stop.
+   *
    * @generated from enum value: SECTION_STATUS_CANCELLED = 4;
    */
   CANCELLED = 4,
 
   /**
+   * Its process was lost; whether it took effect is not known, and it is not run again.
+   *
    * @generated from enum value: SECTION_STATUS_UNKNOWN_OUTCOME = 5;
    */
   UNKNOWN_OUTCOME = 5,
 
   /**
+   * A person or a policy denied it.
+   *
    * @generated from enum value: SECTION_STATUS_DENIED = 6;
    */
   DENIED = 6,
@@ -542,35 +705,49 @@ export const SectionStatusSchema: GenEnum<SectionStatus> = /*@__PURE__*/
   enumDesc(file_turnwire_packet_v1_control, 2);
 
 /**
+ * What a turn waits for.
+ *
  * @generated from enum turnwire.packet.v1.WaitKind
  */
 export enum WaitKind {
   /**
+   * Never sent.
+   *
    * @generated from enum value: WAIT_KIND_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * A person's approval of a tool call.
+   *
    * @generated from enum value: WAIT_KIND_APPROVAL = 1;
    */
   APPROVAL = 1,
 
   /**
+   * A client that does some work.
+   *
    * @generated from enum value: WAIT_KIND_CLIENT_CALL = 2;
    */
   CLIENT_CALL = 2,
 
   /**
+   * A person's answer to a question.
+   *
    * @generated from enum value: WAIT_KIND_QUESTION = 3;
    */
   QUESTION = 3,
 
   /**
+   * A free place, where the number of model calls is limited.
+   *
    * @generated from enum value: WAIT_KIND_QUEUE = 4;
    */
   QUEUE = 4,
 
   /**
+   * A new owner, after its process was lost.
+   *
    * @generated from enum value: WAIT_KIND_RECOVERY = 5;
    */
   RECOVERY = 5,

@@ -2,7 +2,24 @@
 // @generated from file turnwire/packet/v1/packet.proto (package turnwire.packet.v1, syntax proto3)
 /* eslint-disable */
 
-// Leaf package: imported by chat, llm, tool, filter and log; imports none of them (no package cycle).
+// The packet: one step of a turn, as the log keeps it and every reader gets it.
+//
+// Leaf package: chat, llm, tool, filter and log import it; it imports none of them.
+//
+// Field numbers of Packet:
+//   1 to 4      header
+//   5 to 15     payloads sent per token or per piece of output, because their tags take one byte
+//   16 to 39    control: turn, lanes, cycles, sections, waits
+//   40 to 59    answer and reasoning
+//   60 to 79    calls of any tool
+//   80 to 139   tool families
+//   140 to 169  agents
+//   170 to 199  client calls
+//   200 to 999  beside the answer
+//   1000 on     never used by Turnwire
+//
+// Evolution: a new payload is a new member of the oneof. A reader that does not know it counts it and moves its cursor,
+// or takes a snapshot if must_understand is set. No field ever moves into or out of the oneof.
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
@@ -29,39 +46,43 @@ export const file_turnwire_packet_v1_packet: GenFile = /*@__PURE__*/
   fileDesc("Ch90dXJud2lyZS9wYWNrZXQvdjEvcGFja2V0LnByb3RvEhJ0dXJud2lyZS5wYWNrZXQudjEiugEKCVBsYWNlbWVudBISCgp0dXJuX2luZGV4GAEgASgNEhEKCXRhYl9pbmRleBgCIAEoDRIbCg5zdWJfdHVybl9pbmRleBgDIAEoDUgAiAEBEhgKC21vZGVsX2luZGV4GAQgASgNSAGIAQESGgoNc3ViX3RhYl9pbmRleBgFIAEoDUgCiAEBQhEKD19zdWJfdHVybl9pbmRleEIOCgxfbW9kZWxfaW5kZXhCEAoOX3N1Yl90YWJfaW5kZXgiwSUKBlBhY2tldBILCgNzZXEYASABKA0SMAoJcGxhY2VtZW50GAIgASgLMh0udHVybndpcmUucGFja2V0LnYxLlBsYWNlbWVudBIMCgR0X21zGAMgASgNEhcKD211c3RfdW5kZXJzdGFuZBgEIAEoCBJGChRhZ2VudF9yZXNwb25zZV9kZWx0YRgFIAEoCzImLnR1cm53aXJlLnBhY2tldC52MS5BZ2VudFJlc3BvbnNlRGVsdGFIABI9Cg9yZWFzb25pbmdfZGVsdGEYBiABKAsyIi50dXJud2lyZS5wYWNrZXQudjEuUmVhc29uaW5nRGVsdGFIABJNChh0b29sX2NhbGxfYXJndW1lbnRfZGVsdGEYByABKAsyKS50dXJud2lyZS5wYWNrZXQudjEuVG9vbENhbGxBcmd1bWVudERlbHRhSAASQAoRcHl0aG9uX3Rvb2xfZGVsdGEYCCABKAsyIy50dXJud2lyZS5wYWNrZXQudjEuUHl0aG9uVG9vbERlbHRhSAASPAoPYmFzaF90b29sX2RlbHRhGAkgASgLMiEudHVybndpcmUucGFja2V0LnYxLkJhc2hUb29sRGVsdGFIABI5Cg1jaXRhdGlvbl9pbmZvGAogASgLMiAudHVybndpcmUucGFja2V0LnYxLkNpdGF0aW9uSW5mb0gAElAKGWludGVybWVkaWF0ZV9yZXBvcnRfZGVsdGEYCyABKAsyKy50dXJud2lyZS5wYWNrZXQudjEuSW50ZXJtZWRpYXRlUmVwb3J0RGVsdGFIABJTChtjb2RpbmdfYWdlbnRfdGhpbmtpbmdfZGVsdGEYDCABKAsyLC50dXJud2lyZS5wYWNrZXQudjEuQ29kaW5nQWdlbnRUaGlua2luZ0RlbHRhSAASTQoYZGVlcF9yZXNlYXJjaF9wbGFuX2RlbHRhGA0gASgLMikudHVybndpcmUucGFja2V0LnYxLkRlZXBSZXNlYXJjaFBsYW5EZWx0YUgAEkAKEWN1c3RvbV90b29sX2RlbHRhGA4gASgLMiMudHVybndpcmUucGFja2V0LnYxLkN1c3RvbVRvb2xEZWx0YUgAEjcKDHR1cm5fc3RhcnRlZBgQIAEoCzIfLnR1cm53aXJlLnBhY2tldC52MS5UdXJuU3RhcnRlZEgAEjcKDGxhbmVfc3RhcnRlZBgRIAEoCzIfLnR1cm53aXJlLnBhY2tldC52MS5MYW5lU3RhcnRlZEgAEjkKDWN5Y2xlX3N0YXJ0ZWQYEiABKAsyIC50dXJud2lyZS5wYWNrZXQudjEuQ3ljbGVTdGFydGVkSAASNQoLY3ljbGVfcmVzZXQYEyABKAsyHi50dXJud2lyZS5wYWNrZXQudjEuQ3ljbGVSZXNldEgAEjEKCWN5Y2xlX2VuZBgUIAEoCzIcLnR1cm53aXJlLnBhY2tldC52MS5DeWNsZUVuZEgAEkQKE3RvcF9sZXZlbF9icmFuY2hpbmcYFSABKAsyJS50dXJud2lyZS5wYWNrZXQudjEuVG9wTGV2ZWxCcmFuY2hpbmdIABI1CgtzZWN0aW9uX2VuZBgWIAEoCzIeLnR1cm53aXJlLnBhY2tldC52MS5TZWN0aW9uRW5kSAASLgoFZXJyb3IYFyABKAsyHS50dXJud2lyZS5wYWNrZXQudjEuVHVybkVycm9ySAASLwoIbGFuZV9lbmQYGCABKAsyGy50dXJud2lyZS5wYWNrZXQudjEuTGFuZUVuZEgAEjcKDG92ZXJhbGxfc3RvcBgZIAEoCzIfLnR1cm53aXJlLnBhY2tldC52MS5PdmVyYWxsU3RvcEgAEjsKDmNoYXRfaGVhcnRiZWF0GBogASgLMiEudHVybndpcmUucGFja2V0LnYxLkNoYXRIZWFydGJlYXRIABI3Cgx3YWl0X3N0YXJ0ZWQYGyABKAsyHy50dXJud2lyZS5wYWNrZXQudjEuV2FpdFN0YXJ0ZWRIABIzCgp3YWl0X2VuZGVkGBwgASgLMh0udHVybndpcmUucGFja2V0LnYxLldhaXRFbmRlZEgAEkIKEnVzZXJfbWVzc2FnZV9hZGRlZBgdIAEoCzIkLnR1cm53aXJlLnBhY2tldC52MS5Vc2VyTWVzc2FnZUFkZGVkSAASRgoUYWdlbnRfcmVzcG9uc2Vfc3RhcnQYKCABKAsyJi50dXJud2lyZS5wYWNrZXQudjEuQWdlbnRSZXNwb25zZVN0YXJ0SAASRAoTYWdlbnRfcmVzcG9uc2VfZG9uZRgpIAEoCzIlLnR1cm53aXJlLnBhY2tldC52MS5BZ2VudFJlc3BvbnNlRG9uZUgAEkwKF2FnZW50X3Jlc3BvbnNlX3JlcGxhY2VkGCogASgLMikudHVybndpcmUucGFja2V0LnYxLkFnZW50UmVzcG9uc2VSZXBsYWNlZEgAEj0KD3JlYXNvbmluZ19zdGFydBgrIAEoCzIiLnR1cm53aXJlLnBhY2tldC52MS5SZWFzb25pbmdTdGFydEgAEjsKDnJlYXNvbmluZ19kb25lGCwgASgLMiEudHVybndpcmUucGFja2V0LnYxLlJlYXNvbmluZ0RvbmVIABI8Cg90b29sX2NhbGxfc3RhcnQYPCABKAsyIS50dXJud2lyZS5wYWNrZXQudjEuVG9vbENhbGxTdGFydEgAEjwKD3Rvb2xfY2FsbF9yZWFkeRg9IAEoCzIhLnR1cm53aXJlLnBhY2tldC52MS5Ub29sQ2FsbFJlYWR5SAASPgoQdG9vbF9jYWxsX3Jlc3VsdBg+IAEoCzIiLnR1cm53aXJlLnBhY2tldC52MS5Ub29sQ2FsbFJlc3VsdEgAEjwKD3Rvb2xfY2FsbF9kZWJ1Zxg/IAEoCzIhLnR1cm53aXJlLnBhY2tldC52MS5Ub29sQ2FsbERlYnVnSAASQAoRc2VhcmNoX3Rvb2xfc3RhcnQYUCABKAsyIy50dXJud2lyZS5wYWNrZXQudjEuU2VhcmNoVG9vbFN0YXJ0SAASTQoYc2VhcmNoX3Rvb2xfZmlsdGVyX2RlbHRhGFEgASgLMikudHVybndpcmUucGFja2V0LnYxLlNlYXJjaFRvb2xGaWx0ZXJEZWx0YUgAEk8KGXNlYXJjaF90b29sX3F1ZXJpZXNfZGVsdGEYUiABKAsyKi50dXJud2lyZS5wYWNrZXQudjEuU2VhcmNoVG9vbFF1ZXJpZXNEZWx0YUgAElMKG3NlYXJjaF90b29sX2RvY3VtZW50c19kZWx0YRhTIAEoCzIsLnR1cm53aXJlLnBhY2tldC52MS5TZWFyY2hUb29sRG9jdW1lbnRzRGVsdGFIABI6Cg5vcGVuX3VybF9zdGFydBhaIAEoCzIgLnR1cm53aXJlLnBhY2tldC52MS5PcGVuVXJsU3RhcnRIABI4Cg1vcGVuX3VybF91cmxzGFsgASgLMh8udHVybndpcmUucGFja2V0LnYxLk9wZW5VcmxVcmxzSAASQgoSb3Blbl91cmxfZG9jdW1lbnRzGFwgASgLMiQudHVybndpcmUucGFja2V0LnYxLk9wZW5VcmxEb2N1bWVudHNIABJKChZpbWFnZV9nZW5lcmF0aW9uX3N0YXJ0GGAgASgLMigudHVybndpcmUucGFja2V0LnYxLkltYWdlR2VuZXJhdGlvblN0YXJ0SAASUgoaaW1hZ2VfZ2VuZXJhdGlvbl9oZWFydGJlYXQYYSABKAsyLC50dXJud2lyZS5wYWNrZXQudjEuSW1hZ2VHZW5lcmF0aW9uSGVhcnRiZWF0SAASSgoWaW1hZ2VfZ2VuZXJhdGlvbl9maW5hbBhiIAEoCzIoLnR1cm53aXJlLnBhY2tldC52MS5JbWFnZUdlbmVyYXRpb25GaW5hbEgAEkAKEXB5dGhvbl90b29sX3N0YXJ0GGYgASgLMiMudHVybndpcmUucGFja2V0LnYxLlB5dGhvblRvb2xTdGFydEgAEkAKEWN1c3RvbV90b29sX3N0YXJ0GGogASgLMiMudHVybndpcmUucGFja2V0LnYxLkN1c3RvbVRvb2xTdGFydEgAEj4KEGN1c3RvbV90b29sX2FyZ3MYayABKAsyIi50dXJud2lyZS5wYWNrZXQudjEuQ3VzdG9tVG9vbEFyZ3NIABJAChFmaWxlX3JlYWRlcl9zdGFydBhuIAEoCzIjLnR1cm53aXJlLnBhY2tldC52MS5GaWxlUmVhZGVyU3RhcnRIABJCChJmaWxlX3JlYWRlcl9yZXN1bHQYbyABKAsyJC50dXJud2lyZS5wYWNrZXQudjEuRmlsZVJlYWRlclJlc3VsdEgAEkAKEW1lbW9yeV90b29sX3N0YXJ0GHIgASgLMiMudHVybndpcmUucGFja2V0LnYxLk1lbW9yeVRvb2xTdGFydEgAEkAKEW1lbW9yeV90b29sX2RlbHRhGHMgASgLMiMudHVybndpcmUucGFja2V0LnYxLk1lbW9yeVRvb2xEZWx0YUgAEkcKFW1lbW9yeV90b29sX25vX2FjY2Vzcxh0IAEoCzImLnR1cm53aXJlLnBhY2tldC52MS5NZW1vcnlUb29sTm9BY2Nlc3NIABI8Cg9iYXNoX3Rvb2xfc3RhcnQYeCABKAsyIS50dXJud2lyZS5wYWNrZXQudjEuQmFzaFRvb2xTdGFydEgAEk4KGGRlZXBfcmVzZWFyY2hfcGxhbl9zdGFydBiMASABKAsyKS50dXJud2lyZS5wYWNrZXQudjEuRGVlcFJlc2VhcmNoUGxhblN0YXJ0SAASRwoUcmVzZWFyY2hfYWdlbnRfc3RhcnQYjQEgASgLMiYudHVybndpcmUucGFja2V0LnYxLlJlc2VhcmNoQWdlbnRTdGFydEgAElEKGWludGVybWVkaWF0ZV9yZXBvcnRfc3RhcnQYjgEgASgLMisudHVybndpcmUucGFja2V0LnYxLkludGVybWVkaWF0ZVJlcG9ydFN0YXJ0SAASWgoeaW50ZXJtZWRpYXRlX3JlcG9ydF9jaXRlZF9kb2NzGI8BIAEoCzIvLnR1cm53aXJlLnBhY2tldC52MS5JbnRlcm1lZGlhdGVSZXBvcnRDaXRlZERvY3NIABJDChJjb2RpbmdfYWdlbnRfc3RhcnQYlgEgASgLMiQudHVybndpcmUucGFja2V0LnYxLkNvZGluZ0FnZW50U3RhcnRIABJDChJjb2RpbmdfYWdlbnRfZmluYWwYlwEgASgLMiQudHVybndpcmUucGFja2V0LnYxLkNvZGluZ0FnZW50RmluYWxIABJFChNjbGllbnRfY2FsbF9yZXF1ZXN0GKoBIAEoCzIlLnR1cm53aXJlLnBhY2tldC52MS5DbGllbnRDYWxsUmVxdWVzdEgAEkUKE2NsaWVudF9jYWxsX2NsYWltZWQYqwEgASgLMiUudHVybndpcmUucGFja2V0LnYxLkNsaWVudENhbGxDbGFpbWVkSAASRwoUY2xpZW50X2NhbGxfcmVzb2x2ZWQYrAEgASgLMiYudHVybndpcmUucGFja2V0LnYxLkNsaWVudENhbGxSZXNvbHZlZEgAEjoKDXN0YXR1c191cGRhdGUYyAEgASgLMiAudHVybndpcmUucGFja2V0LnYxLlN0YXR1c1VwZGF0ZUgAEjQKCnVzYWdlX2luZm8YyQEgASgLMh0udHVybndpcmUucGFja2V0LnYxLlVzYWdlSW5mb0gAEjYKC3NvdXJjZV9pbmZvGMoBIAEoCzIeLnR1cm53aXJlLnBhY2tldC52MS5Tb3VyY2VJbmZvSAASMgoJZmlsZV9pbmZvGMsBIAEoCzIcLnR1cm53aXJlLnBhY2tldC52MS5GaWxlSW5mb0gAEjQKCmVtYmVkX2luZm8YzAEgASgLMh0udHVybndpcmUucGFja2V0LnYxLkVtYmVkSW5mb0gAEjoKDXNlc3Npb25fdGl0bGUYzQEgASgLMiAudHVybndpcmUucGFja2V0LnYxLlNlc3Npb25UaXRsZUgAEjgKDHNlc3Npb25fdGFncxjOASABKAsyHy50dXJud2lyZS5wYWNrZXQudjEuU2Vzc2lvblRhZ3NIABI0Cgpmb2xsb3dfdXBzGM8BIAEoCzIdLnR1cm53aXJlLnBhY2tldC52MS5Gb2xsb3dVcHNIABI4Cgxjb250ZXh0X2luZm8Y0AEgASgLMh8udHVybndpcmUucGFja2V0LnYxLkNvbnRleHRJbmZvSAASOQoJZXh0ZW5zaW9uGOYBIAEoCzIjLnR1cm53aXJlLnBhY2tldC52MS5FeHRlbnNpb25QYWNrZXRIAEIJCgdwYXlsb2FkYgZwcm90bzM", [file_turnwire_packet_v1_agents, file_turnwire_packet_v1_answer, file_turnwire_packet_v1_client_calls, file_turnwire_packet_v1_common, file_turnwire_packet_v1_control, file_turnwire_packet_v1_side, file_turnwire_packet_v1_tools]);
 
 /**
+ * Where a packet belongs. Indices are counted by blocks that really opened and are never used again, also not after a
+ * CycleReset; a replay has the same placements as the live stream.
+ *
  * @generated from message turnwire.packet.v1.Placement
  */
 export type Placement = Message<"turnwire.packet.v1.Placement"> & {
   /**
-   * block number within the lane
+   * Number of the block within the lane, from 0. Each reasoning, narration and answer block takes the next one; the calls
+   * of a step share the one after it.
    *
    * @generated from field: uint32 turn_index = 1;
    */
   turnIndex: number;
 
   /**
-   * parallel call
+   * Number of the call among those of its step, from 0 by first appearance. 0 for blocks of text.
    *
    * @generated from field: uint32 tab_index = 2;
    */
   tabIndex: number;
 
   /**
-   * absent = top level
+   * Number of the block inside an agent, from 0. Absent = at the top.
    *
    * @generated from field: optional uint32 sub_turn_index = 3;
    */
   subTurnIndex?: number | undefined;
 
   /**
-   * absent = belongs to the turn, not to a lane
+   * The lane, from 0. Absent = the packet belongs to the turn.
    *
    * @generated from field: optional uint32 model_index = 4;
    */
   modelIndex?: number | undefined;
 
   /**
-   * parallel call inside a sub turn
+   * Number of the call among those of an agent's step, from 0. Absent = not inside an agent.
    *
    * @generated from field: optional uint32 sub_tab_index = 5;
    */
@@ -76,101 +97,131 @@ export const PlacementSchema: GenMessage<Placement> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_packet, 0);
 
 /**
+ * One step of a turn. Made by the writer of the turn, encoded once, and at most 128 KiB long; log, streams and archive
+ * carry the same bytes.
+ *
  * @generated from message turnwire.packet.v1.Packet
  */
 export type Packet = Message<"turnwire.packet.v1.Packet"> & {
   /**
-   * 1..15: header + the payloads that are sent per token or per output chunk
+   * Position in the turn: 1, 2, 3 and so on without gaps. A client's cursor is the last seq it has. 0 = not in the log
+   * (heartbeats, and packets of a tool before the lane has placed them).
    *
    * @generated from field: uint32 seq = 1;
    */
   seq: number;
 
   /**
+   * Where the packet belongs. Absent = all zero, and it belongs to the turn.
+   *
    * @generated from field: turnwire.packet.v1.Placement placement = 2;
    */
   placement?: Placement | undefined;
 
   /**
-   * milliseconds since TurnStarted.started_at
+   * Milliseconds since TurnStarted.started_at.
    *
    * @generated from field: uint32 t_ms = 3;
    */
   tMs: number;
 
   /**
-   * a reader that does not know the payload must take a snapshot instead of skipping
+   * True if a reader that does not know the payload must take a snapshot instead of skipping the packet.
    *
    * @generated from field: bool must_understand = 4;
    */
   mustUnderstand: boolean;
 
   /**
+   * What the packet says. A reader made before a payload was added sees none set.
+   *
+   * 5 to 15: what is sent per token or per piece of output. One-byte tags.
+   *
    * @generated from oneof turnwire.packet.v1.Packet.payload
    */
   payload: {
     /**
+     * The next piece of an answer or narration.
+     *
      * @generated from field: turnwire.packet.v1.AgentResponseDelta agent_response_delta = 5;
      */
     value: AgentResponseDelta;
     case: "agentResponseDelta";
   } | {
     /**
+     * The next piece of reasoning.
+     *
      * @generated from field: turnwire.packet.v1.ReasoningDelta reasoning_delta = 6;
      */
     value: ReasoningDelta;
     case: "reasoningDelta";
   } | {
     /**
+     * The next piece of the arguments of a call.
+     *
      * @generated from field: turnwire.packet.v1.ToolCallArgumentDelta tool_call_argument_delta = 7;
      */
     value: ToolCallArgumentDelta;
     case: "toolCallArgumentDelta";
   } | {
     /**
+     * Output of running Python code.
+     *
      * @generated from field: turnwire.packet.v1.PythonToolDelta python_tool_delta = 8;
      */
     value: PythonToolDelta;
     case: "pythonToolDelta";
   } | {
     /**
+     * Output of a running shell command.
+     *
      * @generated from field: turnwire.packet.v1.BashToolDelta bash_tool_delta = 9;
      */
     value: BashToolDelta;
     case: "bashToolDelta";
   } | {
     /**
+     * Links a number in the answer to a document.
+     *
      * @generated from field: turnwire.packet.v1.CitationInfo citation_info = 10;
      */
     value: CitationInfo;
     case: "citationInfo";
   } | {
     /**
+     * The next piece of a research agent's report.
+     *
      * @generated from field: turnwire.packet.v1.IntermediateReportDelta intermediate_report_delta = 11;
      */
     value: IntermediateReportDelta;
     case: "intermediateReportDelta";
   } | {
     /**
+     * What a coding agent says while it works.
+     *
      * @generated from field: turnwire.packet.v1.CodingAgentThinkingDelta coding_agent_thinking_delta = 12;
      */
     value: CodingAgentThinkingDelta;
     case: "codingAgentThinkingDelta";
   } | {
     /**
+     * The next piece of a research plan.
+     *
      * @generated from field: turnwire.packet.v1.DeepResearchPlanDelta deep_research_plan_delta = 13;
      */
     value: DeepResearchPlanDelta;
     case: "deepResearchPlanDelta";
   } | {
     /**
+     * What a custom tool gave back.
+     *
      * @generated from field: turnwire.packet.v1.CustomToolDelta custom_tool_delta = 14;
      */
     value: CustomToolDelta;
     case: "customToolDelta";
   } | {
     /**
-     * 16..39 control
+     * The turn begins. Always seq 1.
      *
      * @generated from field: turnwire.packet.v1.TurnStarted turn_started = 16;
      */
@@ -178,79 +229,103 @@ export type Packet = Message<"turnwire.packet.v1.Packet"> & {
     case: "turnStarted";
   } | {
     /**
+     * A lane begins.
+     *
      * @generated from field: turnwire.packet.v1.LaneStarted lane_started = 17;
      */
     value: LaneStarted;
     case: "laneStarted";
   } | {
     /**
+     * A model call begins.
+     *
      * @generated from field: turnwire.packet.v1.CycleStarted cycle_started = 18;
      */
     value: CycleStarted;
     case: "cycleStarted";
   } | {
     /**
+     * Takes back what a lane has shown. Has must_understand.
+     *
      * @generated from field: turnwire.packet.v1.CycleReset cycle_reset = 19;
      */
     value: CycleReset;
     case: "cycleReset";
   } | {
     /**
+     * A model call and its tools are over.
+     *
      * @generated from field: turnwire.packet.v1.CycleEnd cycle_end = 20;
      */
     value: CycleEnd;
     case: "cycleEnd";
   } | {
     /**
+     * The step asks for several calls.
+     *
      * @generated from field: turnwire.packet.v1.TopLevelBranching top_level_branching = 21;
      */
     value: TopLevelBranching;
     case: "topLevelBranching";
   } | {
     /**
+     * A call, agent or plan is over.
+     *
      * @generated from field: turnwire.packet.v1.SectionEnd section_end = 22;
      */
     value: SectionEnd;
     case: "sectionEnd";
   } | {
     /**
+     * Something failed.
+     *
      * @generated from field: turnwire.packet.v1.TurnError error = 23;
      */
     value: TurnError;
     case: "error";
   } | {
     /**
+     * A lane is over.
+     *
      * @generated from field: turnwire.packet.v1.LaneEnd lane_end = 24;
      */
     value: LaneEnd;
     case: "laneEnd";
   } | {
     /**
+     * The turn is over. Always the last packet.
+     *
      * @generated from field: turnwire.packet.v1.OverallStop overall_stop = 25;
      */
     value: OverallStop;
     case: "overallStop";
   } | {
     /**
+     * Sign of life to one reader. Seq 0, never in the log.
+     *
      * @generated from field: turnwire.packet.v1.ChatHeartbeat chat_heartbeat = 26;
      */
     value: ChatHeartbeat;
     case: "chatHeartbeat";
   } | {
     /**
+     * The turn waits for somebody.
+     *
      * @generated from field: turnwire.packet.v1.WaitStarted wait_started = 27;
      */
     value: WaitStarted;
     case: "waitStarted";
   } | {
     /**
+     * A wait is over.
+     *
      * @generated from field: turnwire.packet.v1.WaitEnded wait_ended = 28;
      */
     value: WaitEnded;
     case: "waitEnded";
   } | {
     /**
-     * steer
+     * A user message joined the running turn.
      *
      * @generated from field: turnwire.packet.v1.UserMessageAdded user_message_added = 29;
      */
@@ -258,7 +333,7 @@ export type Packet = Message<"turnwire.packet.v1.Packet"> & {
     case: "userMessageAdded";
   } | {
     /**
-     * 40..59 answer, reasoning
+     * A block of text opens.
      *
      * @generated from field: turnwire.packet.v1.AgentResponseStart agent_response_start = 40;
      */
@@ -266,13 +341,15 @@ export type Packet = Message<"turnwire.packet.v1.Packet"> & {
     case: "agentResponseStart";
   } | {
     /**
+     * A block of text closes and is an answer or a narration.
+     *
      * @generated from field: turnwire.packet.v1.AgentResponseDone agent_response_done = 41;
      */
     value: AgentResponseDone;
     case: "agentResponseDone";
   } | {
     /**
-     * outlet filter, repaired structured output
+     * A block of text gets another text. Has must_understand.
      *
      * @generated from field: turnwire.packet.v1.AgentResponseReplaced agent_response_replaced = 42;
      */
@@ -280,19 +357,23 @@ export type Packet = Message<"turnwire.packet.v1.Packet"> & {
     case: "agentResponseReplaced";
   } | {
     /**
+     * A block of reasoning opens.
+     *
      * @generated from field: turnwire.packet.v1.ReasoningStart reasoning_start = 43;
      */
     value: ReasoningStart;
     case: "reasoningStart";
   } | {
     /**
+     * A block of reasoning closes.
+     *
      * @generated from field: turnwire.packet.v1.ReasoningDone reasoning_done = 44;
      */
     value: ReasoningDone;
     case: "reasoningDone";
   } | {
     /**
-     * 60..79 calls in general
+     * A model asks for a tool.
      *
      * @generated from field: turnwire.packet.v1.ToolCallStart tool_call_start = 60;
      */
@@ -300,7 +381,7 @@ export type Packet = Message<"turnwire.packet.v1.Packet"> & {
     case: "toolCallStart";
   } | {
     /**
-     * complete arguments
+     * The arguments of a call are complete.
      *
      * @generated from field: turnwire.packet.v1.ToolCallReady tool_call_ready = 61;
      */
@@ -308,7 +389,7 @@ export type Packet = Message<"turnwire.packet.v1.Packet"> & {
     case: "toolCallReady";
   } | {
     /**
-     * what the model reads
+     * What came of a call, and what the model reads of it.
      *
      * @generated from field: turnwire.packet.v1.ToolCallResult tool_call_result = 62;
      */
@@ -316,13 +397,15 @@ export type Packet = Message<"turnwire.packet.v1.Packet"> & {
     case: "toolCallResult";
   } | {
     /**
+     * What a call looks like on the inside.
+     *
      * @generated from field: turnwire.packet.v1.ToolCallDebug tool_call_debug = 63;
      */
     value: ToolCallDebug;
     case: "toolCallDebug";
   } | {
     /**
-     * 80..139 tool families
+     * A search begins.
      *
      * @generated from field: turnwire.packet.v1.SearchToolStart search_tool_start = 80;
      */
@@ -330,115 +413,151 @@ export type Packet = Message<"turnwire.packet.v1.Packet"> & {
     case: "searchToolStart";
   } | {
     /**
+     * What narrows the search.
+     *
      * @generated from field: turnwire.packet.v1.SearchToolFilterDelta search_tool_filter_delta = 81;
      */
     value: SearchToolFilterDelta;
     case: "searchToolFilterDelta";
   } | {
     /**
+     * Queries of the search.
+     *
      * @generated from field: turnwire.packet.v1.SearchToolQueriesDelta search_tool_queries_delta = 82;
      */
     value: SearchToolQueriesDelta;
     case: "searchToolQueriesDelta";
   } | {
     /**
+     * Documents that the search found.
+     *
      * @generated from field: turnwire.packet.v1.SearchToolDocumentsDelta search_tool_documents_delta = 83;
      */
     value: SearchToolDocumentsDelta;
     case: "searchToolDocumentsDelta";
   } | {
     /**
+     * Opening addresses begins.
+     *
      * @generated from field: turnwire.packet.v1.OpenUrlStart open_url_start = 90;
      */
     value: OpenUrlStart;
     case: "openUrlStart";
   } | {
     /**
+     * The addresses that are opened.
+     *
      * @generated from field: turnwire.packet.v1.OpenUrlUrls open_url_urls = 91;
      */
     value: OpenUrlUrls;
     case: "openUrlUrls";
   } | {
     /**
+     * What was read at the addresses.
+     *
      * @generated from field: turnwire.packet.v1.OpenUrlDocuments open_url_documents = 92;
      */
     value: OpenUrlDocuments;
     case: "openUrlDocuments";
   } | {
     /**
+     * Making images begins.
+     *
      * @generated from field: turnwire.packet.v1.ImageGenerationStart image_generation_start = 96;
      */
     value: ImageGenerationStart;
     case: "imageGenerationStart";
   } | {
     /**
+     * Images are still being made.
+     *
      * @generated from field: turnwire.packet.v1.ImageGenerationHeartbeat image_generation_heartbeat = 97;
      */
     value: ImageGenerationHeartbeat;
     case: "imageGenerationHeartbeat";
   } | {
     /**
+     * The images are made.
+     *
      * @generated from field: turnwire.packet.v1.ImageGenerationFinal image_generation_final = 98;
      */
     value: ImageGenerationFinal;
     case: "imageGenerationFinal";
   } | {
     /**
+     * Python code begins to run.
+     *
      * @generated from field: turnwire.packet.v1.PythonToolStart python_tool_start = 102;
      */
     value: PythonToolStart;
     case: "pythonToolStart";
   } | {
     /**
+     * A custom tool begins.
+     *
      * @generated from field: turnwire.packet.v1.CustomToolStart custom_tool_start = 106;
      */
     value: CustomToolStart;
     case: "customToolStart";
   } | {
     /**
+     * What a custom tool is called with.
+     *
      * @generated from field: turnwire.packet.v1.CustomToolArgs custom_tool_args = 107;
      */
     value: CustomToolArgs;
     case: "customToolArgs";
   } | {
     /**
+     * Reading a file begins.
+     *
      * @generated from field: turnwire.packet.v1.FileReaderStart file_reader_start = 110;
      */
     value: FileReaderStart;
     case: "fileReaderStart";
   } | {
     /**
+     * The part of a file that was read.
+     *
      * @generated from field: turnwire.packet.v1.FileReaderResult file_reader_result = 111;
      */
     value: FileReaderResult;
     case: "fileReaderResult";
   } | {
     /**
+     * The memory tool begins.
+     *
      * @generated from field: turnwire.packet.v1.MemoryToolStart memory_tool_start = 114;
      */
     value: MemoryToolStart;
     case: "memoryToolStart";
   } | {
     /**
+     * What the memory tool did.
+     *
      * @generated from field: turnwire.packet.v1.MemoryToolDelta memory_tool_delta = 115;
      */
     value: MemoryToolDelta;
     case: "memoryToolDelta";
   } | {
     /**
+     * The memory tool may not be used here.
+     *
      * @generated from field: turnwire.packet.v1.MemoryToolNoAccess memory_tool_no_access = 116;
      */
     value: MemoryToolNoAccess;
     case: "memoryToolNoAccess";
   } | {
     /**
+     * A shell command begins to run.
+     *
      * @generated from field: turnwire.packet.v1.BashToolStart bash_tool_start = 120;
      */
     value: BashToolStart;
     case: "bashToolStart";
   } | {
     /**
-     * 140..169 agents
+     * A research plan opens.
      *
      * @generated from field: turnwire.packet.v1.DeepResearchPlanStart deep_research_plan_start = 140;
      */
@@ -446,37 +565,47 @@ export type Packet = Message<"turnwire.packet.v1.Packet"> & {
     case: "deepResearchPlanStart";
   } | {
     /**
+     * A research agent starts.
+     *
      * @generated from field: turnwire.packet.v1.ResearchAgentStart research_agent_start = 141;
      */
     value: ResearchAgentStart;
     case: "researchAgentStart";
   } | {
     /**
+     * A research agent's report opens.
+     *
      * @generated from field: turnwire.packet.v1.IntermediateReportStart intermediate_report_start = 142;
      */
     value: IntermediateReportStart;
     case: "intermediateReportStart";
   } | {
     /**
+     * The documents that the report cites.
+     *
      * @generated from field: turnwire.packet.v1.IntermediateReportCitedDocs intermediate_report_cited_docs = 143;
      */
     value: IntermediateReportCitedDocs;
     case: "intermediateReportCitedDocs";
   } | {
     /**
+     * A coding agent starts.
+     *
      * @generated from field: turnwire.packet.v1.CodingAgentStart coding_agent_start = 150;
      */
     value: CodingAgentStart;
     case: "codingAgentStart";
   } | {
     /**
+     * The answer of a coding agent.
+     *
      * @generated from field: turnwire.packet.v1.CodingAgentFinal coding_agent_final = 151;
      */
     value: CodingAgentFinal;
     case: "codingAgentFinal";
   } | {
     /**
-     * 170..199 client calls
+     * Asks the clients for something.
      *
      * @generated from field: turnwire.packet.v1.ClientCallRequest client_call_request = 170;
      */
@@ -484,19 +613,23 @@ export type Packet = Message<"turnwire.packet.v1.Packet"> & {
     case: "clientCallRequest";
   } | {
     /**
+     * A client has taken the request.
+     *
      * @generated from field: turnwire.packet.v1.ClientCallClaimed client_call_claimed = 171;
      */
     value: ClientCallClaimed;
     case: "clientCallClaimed";
   } | {
     /**
+     * The request is settled.
+     *
      * @generated from field: turnwire.packet.v1.ClientCallResolved client_call_resolved = 172;
      */
     value: ClientCallResolved;
     case: "clientCallResolved";
   } | {
     /**
-     * 200.. beside the answer
+     * A line about what is going on.
      *
      * @generated from field: turnwire.packet.v1.StatusUpdate status_update = 200;
      */
@@ -504,49 +637,63 @@ export type Packet = Message<"turnwire.packet.v1.Packet"> & {
     case: "statusUpdate";
   } | {
     /**
+     * Usage of a running cycle.
+     *
      * @generated from field: turnwire.packet.v1.UsageInfo usage_info = 201;
      */
     value: UsageInfo;
     case: "usageInfo";
   } | {
     /**
+     * Sources without a number in the text.
+     *
      * @generated from field: turnwire.packet.v1.SourceInfo source_info = 202;
      */
     value: SourceInfo;
     case: "sourceInfo";
   } | {
     /**
+     * A file that the turn made.
+     *
      * @generated from field: turnwire.packet.v1.FileInfo file_info = 203;
      */
     value: FileInfo;
     case: "fileInfo";
   } | {
     /**
+     * Something to show in a sandboxed frame.
+     *
      * @generated from field: turnwire.packet.v1.EmbedInfo embed_info = 204;
      */
     value: EmbedInfo;
     case: "embedInfo";
   } | {
     /**
+     * A title for the session.
+     *
      * @generated from field: turnwire.packet.v1.SessionTitle session_title = 205;
      */
     value: SessionTitle;
     case: "sessionTitle";
   } | {
     /**
+     * Tags for the session.
+     *
      * @generated from field: turnwire.packet.v1.SessionTags session_tags = 206;
      */
     value: SessionTags;
     case: "sessionTags";
   } | {
     /**
+     * Questions the user may ask next.
+     *
      * @generated from field: turnwire.packet.v1.FollowUps follow_ups = 207;
      */
     value: FollowUps;
     case: "followUps";
   } | {
     /**
-     * history compressed, files dropped, parameters dropped
+     * What became of the conversation on its way to the model.
      *
      * @generated from field: turnwire.packet.v1.ContextInfo context_info = 208;
      */
@@ -554,7 +701,7 @@ export type Packet = Message<"turnwire.packet.v1.Packet"> & {
     case: "contextInfo";
   } | {
     /**
-     * third-party payload: type url-like name + JSON
+     * A payload that Turnwire does not define.
      *
      * @generated from field: turnwire.packet.v1.ExtensionPacket extension = 230;
      */

@@ -2,6 +2,8 @@
 // @generated from file turnwire/packet/v1/side.proto (package turnwire.packet.v1, syntax proto3)
 /* eslint-disable */
 
+// Packets beside the answer: status, usage, sources, files, titles, and what third parties add.
+
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Attachment, Document, Usage } from "./common_pb.js";
@@ -15,50 +17,70 @@ export const file_turnwire_packet_v1_side: GenFile = /*@__PURE__*/
   fileDesc("Ch10dXJud2lyZS9wYWNrZXQvdjEvc2lkZS5wcm90bxISdHVybndpcmUucGFja2V0LnYxIuABCgxTdGF0dXNVcGRhdGUSDgoGYWN0aW9uGAEgASgJEhMKC2Rlc2NyaXB0aW9uGAIgASgJEgwKBGRvbmUYAyABKAgSDgoGaGlkZGVuGAQgASgIEi4KBWxldmVsGAUgASgOMh8udHVybndpcmUucGFja2V0LnYxLlN0YXR1c0xldmVsEgwKBHVybHMYBiADKAkSDwoHcXVlcmllcxgHIAMoCRIrCgVpdGVtcxgIIAMoCzIcLnR1cm53aXJlLnBhY2tldC52MS5Eb2N1bWVudBIRCglzdGF0dXNfaWQYCSABKAkiRAoJVXNhZ2VJbmZvEigKBXVzYWdlGAEgASgLMhkudHVybndpcmUucGFja2V0LnYxLlVzYWdlEg0KBWN5Y2xlGAIgASgNIk4KClNvdXJjZUluZm8SLwoJZG9jdW1lbnRzGAEgAygLMhwudHVybndpcmUucGFja2V0LnYxLkRvY3VtZW50Eg8KB2NhbGxfaWQYAiABKAkiSQoIRmlsZUluZm8SLAoEZmlsZRgBIAEoCzIeLnR1cm53aXJlLnBhY2tldC52MS5BdHRhY2htZW50Eg8KB2NhbGxfaWQYAiABKAkiVQoJRW1iZWRJbmZvEhAKCGVtYmVkX2lkGAEgASgJEhQKDGh0bWxfZmlsZV9pZBgCIAEoCRIPCgdjYWxsX2lkGAMgASgJEg8KB3JlcGxhY2UYBCABKAgiHQoMU2Vzc2lvblRpdGxlEg0KBXRpdGxlGAEgASgJIhsKC1Nlc3Npb25UYWdzEgwKBHRhZ3MYASADKAkiHwoJRm9sbG93VXBzEhIKCmZvbGxvd191cHMYASADKAkipwEKC0NvbnRleHRJbmZvEhoKEmhpc3RvcnlfY29tcHJlc3NlZBgBIAEoCBIYChBkcm9wcGVkX21lc3NhZ2VzGAIgASgNEhgKEGRyb3BwZWRfZmlsZV9pZHMYAyADKAkSGgoSZHJvcHBlZF9wYXJhbWV0ZXJzGAQgAygJEhQKDGlucHV0X3Rva2VucxgFIAEoDRIWCg5jb250ZXh0X3Rva2VucxgGIAEoDSJuCg9FeHRlbnNpb25QYWNrZXQSDAoEdHlwZRgBIAEoCRIRCglkYXRhX2pzb24YAiABKAkSEQoJdHJhbnNpZW50GAMgASgIEhEKCXRydW5jYXRlZBgEIAEoCBIUCgxkYXRhX2ZpbGVfaWQYBSABKAkqjgEKC1N0YXR1c0xldmVsEhwKGFNUQVRVU19MRVZFTF9VTlNQRUNJRklFRBAAEhUKEVNUQVRVU19MRVZFTF9JTkZPEAESGAoUU1RBVFVTX0xFVkVMX1NVQ0NFU1MQAhIYChRTVEFUVVNfTEVWRUxfV0FSTklORxADEhYKElNUQVRVU19MRVZFTF9FUlJPUhAEYgZwcm90bzM", [file_turnwire_packet_v1_common]);
 
 /**
+ * A line about what is going on. Sent by the orchestrator, a tool or a filter at any time; not part of the answer.
+ *
  * @generated from message turnwire.packet.v1.StatusUpdate
  */
 export type StatusUpdate = Message<"turnwire.packet.v1.StatusUpdate"> & {
   /**
+   * Short machine-readable name, for example "web_search".
+   *
    * @generated from field: string action = 1;
    */
   action: string;
 
   /**
+   * The line for people, at most 4 KiB.
+   *
    * @generated from field: string description = 2;
    */
   description: string;
 
   /**
+   * True if what the line tells is over.
+   *
    * @generated from field: bool done = 3;
    */
   done: boolean;
 
   /**
+   * True if people need not see it.
+   *
    * @generated from field: bool hidden = 4;
    */
   hidden: boolean;
 
   /**
+   * How it is meant.
+   *
    * @generated from field: turnwire.packet.v1.StatusLevel level = 5;
    */
   level: StatusLevel;
 
   /**
+   * Addresses that the line is about.
+   *
    * @generated from field: repeated string urls = 6;
    */
   urls: string[];
 
   /**
+   * Search queries that the line is about.
+   *
    * @generated from field: repeated string queries = 7;
    */
   queries: string[];
 
   /**
+   * Documents that the line is about. In all at most 64 KiB.
+   *
    * @generated from field: repeated turnwire.packet.v1.Document items = 8;
    */
   items: Document[];
 
   /**
+   * A later update with the same id takes this one's place. Empty = a line of its own.
+   *
    * @generated from field: string status_id = 9;
    */
   statusId: string;
@@ -72,15 +94,21 @@ export const StatusUpdateSchema: GenMessage<StatusUpdate> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_side, 0);
 
 /**
+ * Usage of a model call while the cycle still runs. Later usage of the same cycle takes its place.
+ *
  * @generated from message turnwire.packet.v1.UsageInfo
  */
 export type UsageInfo = Message<"turnwire.packet.v1.UsageInfo"> & {
   /**
+   * Usage of the cycle so far.
+   *
    * @generated from field: turnwire.packet.v1.Usage usage = 1;
    */
   usage?: Usage | undefined;
 
   /**
+   * The cycle, from 1.
+   *
    * @generated from field: uint32 cycle = 2;
    */
   cycle: number;
@@ -94,15 +122,21 @@ export const UsageInfoSchema: GenMessage<UsageInfo> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_side, 1);
 
 /**
+ * Sources that stand behind the answer without a number in the text. Sent by a tool or filter.
+ *
  * @generated from message turnwire.packet.v1.SourceInfo
  */
 export type SourceInfo = Message<"turnwire.packet.v1.SourceInfo"> & {
   /**
+   * The documents, in all at most 64 KiB per packet; more come in further packets.
+   *
    * @generated from field: repeated turnwire.packet.v1.Document documents = 1;
    */
   documents: Document[];
 
   /**
+   * The tool call that found them. Empty if no call did.
+   *
    * @generated from field: string call_id = 2;
    */
   callId: string;
@@ -116,15 +150,21 @@ export const SourceInfoSchema: GenMessage<SourceInfo> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_side, 2);
 
 /**
+ * A file that the turn made. Sent by a tool or filter when the file is stored.
+ *
  * @generated from message turnwire.packet.v1.FileInfo
  */
 export type FileInfo = Message<"turnwire.packet.v1.FileInfo"> & {
   /**
+   * The file.
+   *
    * @generated from field: turnwire.packet.v1.Attachment file = 1;
    */
   file?: Attachment | undefined;
 
   /**
+   * The tool call that made it. Empty if no call did.
+   *
    * @generated from field: string call_id = 2;
    */
   callId: string;
@@ -138,25 +178,35 @@ export const FileInfoSchema: GenMessage<FileInfo> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_side, 3);
 
 /**
+ * Something to show beside the answer in a sandboxed frame. Carries a file id, never HTML.
+ *
  * @generated from message turnwire.packet.v1.EmbedInfo
  */
 export type EmbedInfo = Message<"turnwire.packet.v1.EmbedInfo"> & {
   /**
+   * Id of the embed within the turn.
+   *
    * @generated from field: string embed_id = 1;
    */
   embedId: string;
 
   /**
+   * File with the HTML document.
+   *
    * @generated from field: string html_file_id = 2;
    */
   htmlFileId: string;
 
   /**
+   * The tool call that made it. Empty if no call did.
+   *
    * @generated from field: string call_id = 3;
    */
   callId: string;
 
   /**
+   * True if it takes the place of the earlier embed with the same id.
+   *
    * @generated from field: bool replace = 4;
    */
   replace: boolean;
@@ -170,10 +220,14 @@ export const EmbedInfoSchema: GenMessage<EmbedInfo> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_side, 4);
 
 /**
+ * A title for the session, made in the background. Sent at most once, and never after a stop.
+ *
  * @generated from message turnwire.packet.v1.SessionTitle
  */
 export type SessionTitle = Message<"turnwire.packet.v1.SessionTitle"> & {
   /**
+   * The title, at most 1 KiB.
+   *
    * @generated from field: string title = 1;
    */
   title: string;
@@ -187,10 +241,14 @@ export const SessionTitleSchema: GenMessage<SessionTitle> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_side, 5);
 
 /**
+ * Tags for the session, made in the background.
+ *
  * @generated from message turnwire.packet.v1.SessionTags
  */
 export type SessionTags = Message<"turnwire.packet.v1.SessionTags"> & {
   /**
+   * All tags of the session. At most 32 of at most 64 bytes.
+   *
    * @generated from field: repeated string tags = 1;
    */
   tags: string[];
@@ -204,10 +262,14 @@ export const SessionTagsSchema: GenMessage<SessionTags> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_side, 6);
 
 /**
+ * Questions that the user may want to ask next, made in the background.
+ *
  * @generated from message turnwire.packet.v1.FollowUps
  */
 export type FollowUps = Message<"turnwire.packet.v1.FollowUps"> & {
   /**
+   * The questions, best first. At most 8 of at most 1 KiB.
+   *
    * @generated from field: repeated string follow_ups = 1;
    */
   followUps: string[];
@@ -221,35 +283,50 @@ export const FollowUpsSchema: GenMessage<FollowUps> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_side, 7);
 
 /**
+ * What became of the conversation and the parameters on their way to the model. Sent by the lane before its first model
+ * text, if anything was changed.
+ *
  * @generated from message turnwire.packet.v1.ContextInfo
  */
 export type ContextInfo = Message<"turnwire.packet.v1.ContextInfo"> & {
   /**
+   * True if older messages were replaced by a summary.
+   *
    * @generated from field: bool history_compressed = 1;
    */
   historyCompressed: boolean;
 
   /**
+   * Messages left out.
+   *
    * @generated from field: uint32 dropped_messages = 2;
    */
   droppedMessages: number;
 
   /**
+   * Files left out.
+   *
    * @generated from field: repeated string dropped_file_ids = 3;
    */
   droppedFileIds: string[];
 
   /**
+   * Names of parameters that the model does not take, for example "seed".
+   *
    * @generated from field: repeated string dropped_parameters = 4;
    */
   droppedParameters: string[];
 
   /**
+   * Tokens of the assembled input, counted or estimated.
+   *
    * @generated from field: uint32 input_tokens = 5;
    */
   inputTokens: number;
 
   /**
+   * Tokens that the model can take.
+   *
    * @generated from field: uint32 context_tokens = 6;
    */
   contextTokens: number;
@@ -263,30 +340,42 @@ export const ContextInfoSchema: GenMessage<ContextInfo> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_side, 8);
 
 /**
+ * A payload that Turnwire does not define. Sent by third-party tools and filters; clients that do not know `type` skip it.
+ *
  * @generated from message turnwire.packet.v1.ExtensionPacket
  */
 export type ExtensionPacket = Message<"turnwire.packet.v1.ExtensionPacket"> & {
   /**
+   * Name of the type with the owner's domain in it, for example "example.com/weather.v1". At most 256 bytes.
+   *
    * @generated from field: string type = 1;
    */
   type: string;
 
   /**
+   * The payload, JSON text, at most 64 KiB.
+   *
    * @generated from field: string data_json = 2;
    */
   dataJson: string;
 
   /**
+   * True if it matters only while the turn runs and need not be shown with the stored message.
+   *
    * @generated from field: bool transient = 3;
    */
   transient: boolean;
 
   /**
+   * True if `data_json` is cut here; data_file_id then holds it whole.
+   *
    * @generated from field: bool truncated = 4;
    */
   truncated: boolean;
 
   /**
+   * File with the whole payload when truncated.
+   *
    * @generated from field: string data_file_id = 5;
    */
   dataFileId: string;
@@ -300,30 +389,42 @@ export const ExtensionPacketSchema: GenMessage<ExtensionPacket> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_side, 9);
 
 /**
+ * How a status line is meant.
+ *
  * @generated from enum turnwire.packet.v1.StatusLevel
  */
 export enum StatusLevel {
   /**
+   * As INFO.
+   *
    * @generated from enum value: STATUS_LEVEL_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * Information.
+   *
    * @generated from enum value: STATUS_LEVEL_INFO = 1;
    */
   INFO = 1,
 
   /**
+   * Something succeeded.
+   *
    * @generated from enum value: STATUS_LEVEL_SUCCESS = 2;
    */
   SUCCESS = 2,
 
   /**
+   * Something is not as it should be, and the turn goes on.
+   *
    * @generated from enum value: STATUS_LEVEL_WARNING = 3;
    */
   WARNING = 3,
 
   /**
+   * Something failed, and the turn goes on.
+   *
    * @generated from enum value: STATUS_LEVEL_ERROR = 4;
    */
   ERROR = 4,

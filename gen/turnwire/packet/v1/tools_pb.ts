@@ -2,6 +2,9 @@
 // @generated from file turnwire/packet/v1/tools.proto (package turnwire.packet.v1, syntax proto3)
 /* eslint-disable */
 
+// Tool calls: the frame that is the same for every tool, then the packets of the tool families.
+// Frame packets are sent by the lane; family packets by the tool, at the placement of its call.
+
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
@@ -17,40 +20,56 @@ export const file_turnwire_packet_v1_tools: GenFile = /*@__PURE__*/
   fileDesc("Ch50dXJud2lyZS9wYWNrZXQvdjEvdG9vbHMucHJvdG8SEnR1cm53aXJlLnBhY2tldC52MSKhAQoNVG9vbENhbGxTdGFydBIPCgdjYWxsX2lkGAEgASgJEg8KB3Rvb2xfaWQYAiABKAkSEQoJdG9vbF9uYW1lGAMgASgJEhQKDGRpc3BsYXlfbmFtZRgEIAEoCRIWCg5wYXJlbnRfY2FsbF9pZBgFIAEoCRITCgtjbGllbnRfc2lkZRgGIAEoCBIYChBwcm92aWRlcl9jYWxsX2lkGAcgASgJIsQBChVUb29sQ2FsbEFyZ3VtZW50RGVsdGESDwoHY2FsbF9pZBgBIAEoCRILCgNyYXcYAiABKAkSVgoPYXJndW1lbnRfZGVsdGFzGAMgAygLMj0udHVybndpcmUucGFja2V0LnYxLlRvb2xDYWxsQXJndW1lbnREZWx0YS5Bcmd1bWVudERlbHRhc0VudHJ5GjUKE0FyZ3VtZW50RGVsdGFzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASKcAQoNVG9vbENhbGxSZWFkeRIPCgdjYWxsX2lkGAEgASgJEhYKDmFyZ3VtZW50c19qc29uGAIgASgJEhcKD2FyZ3VtZW50c192YWxpZBgDIAEoCBIbChNtZXJnZWRfaW50b19jYWxsX2lkGAQgASgJEhEKCXRydW5jYXRlZBgFIAEoCBIZChFhcmd1bWVudHNfZmlsZV9pZBgGIAEoCSL0AQoOVG9vbENhbGxSZXN1bHQSDwoHY2FsbF9pZBgBIAEoCRIyCgZzdGF0dXMYAiABKA4yIi50dXJud2lyZS5wYWNrZXQudjEuVG9vbENhbGxTdGF0dXMSEgoKbW9kZWxfdGV4dBgDIAEoCRIRCgl0cnVuY2F0ZWQYBCABKAgSFgoOcmVzdWx0X2ZpbGVfaWQYBSABKAkSLwoJZG9jdW1lbnRzGAYgAygLMhwudHVybndpcmUucGFja2V0LnYxLkRvY3VtZW50Ei0KBWZpbGVzGAcgAygLMh4udHVybndpcmUucGFja2V0LnYxLkF0dGFjaG1lbnQiXgoNVG9vbENhbGxEZWJ1ZxIPCgdjYWxsX2lkGAEgASgJEhEKCXRvb2xfbmFtZRgCIAEoCRIWCg5hcmd1bWVudHNfanNvbhgDIAEoCRIRCgl0cnVuY2F0ZWQYBCABKAgiLQoPU2VhcmNoVG9vbFN0YXJ0EhoKEmlzX2ludGVybmV0X3NlYXJjaBgBIAEoCCKUAQoVU2VhcmNoVG9vbEZpbHRlckRlbHRhEg8KB3NvdXJjZXMYASADKAkSNQoRdGltZV9maWx0ZXJfc3RhcnQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjMKD3RpbWVfZmlsdGVyX2VuZBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiKQoWU2VhcmNoVG9vbFF1ZXJpZXNEZWx0YRIPCgdxdWVyaWVzGAEgAygJIksKGFNlYXJjaFRvb2xEb2N1bWVudHNEZWx0YRIvCglkb2N1bWVudHMYASADKAsyHC50dXJud2lyZS5wYWNrZXQudjEuRG9jdW1lbnQiDgoMT3BlblVybFN0YXJ0IhsKC09wZW5VcmxVcmxzEgwKBHVybHMYASADKAkiQwoQT3BlblVybERvY3VtZW50cxIvCglkb2N1bWVudHMYASADKAsyHC50dXJud2lyZS5wYWNrZXQudjEuRG9jdW1lbnQiFgoUSW1hZ2VHZW5lcmF0aW9uU3RhcnQiGgoYSW1hZ2VHZW5lcmF0aW9uSGVhcnRiZWF0IkoKFEltYWdlR2VuZXJhdGlvbkZpbmFsEjIKBmltYWdlcxgBIAMoCzIiLnR1cm53aXJlLnBhY2tldC52MS5HZW5lcmF0ZWRJbWFnZSJVCg5HZW5lcmF0ZWRJbWFnZRIPCgdmaWxlX2lkGAEgASgJEgsKA3VybBgCIAEoCRIWCg5yZXZpc2VkX3Byb21wdBgDIAEoCRINCgVzaGFwZRgEIAEoCSJICg9QeXRob25Ub29sU3RhcnQSDAoEY29kZRgBIAEoCRIRCgl0cnVuY2F0ZWQYAiABKAgSFAoMY29kZV9maWxlX2lkGAMgASgJIkMKD1B5dGhvblRvb2xEZWx0YRIOCgZzdGRvdXQYASABKAkSDgoGc3RkZXJyGAIgASgJEhAKCGZpbGVfaWRzGAMgAygJIkYKD0N1c3RvbVRvb2xTdGFydBIRCgl0b29sX25hbWUYASABKAkSFAoHdG9vbF9pZBgCIAEoCUgAiAEBQgoKCF90b29sX2lkImkKDkN1c3RvbVRvb2xBcmdzEhEKCXRvb2xfbmFtZRgBIAEoCRIWCg5hcmd1bWVudHNfanNvbhgCIAEoCRIRCgl0cnVuY2F0ZWQYAyABKAgSGQoRYXJndW1lbnRzX2ZpbGVfaWQYBCABKAkihgIKD0N1c3RvbVRvb2xEZWx0YRIRCgl0b29sX25hbWUYASABKAkSFAoHdG9vbF9pZBgCIAEoCUgAiAEBEkEKDXJlc3BvbnNlX3R5cGUYAyABKA4yKi50dXJud2lyZS5wYWNrZXQudjEuQ3VzdG9tVG9vbFJlc3BvbnNlVHlwZRIMCgRkYXRhGAQgASgJEhAKCGZpbGVfaWRzGAUgAygJEjIKBWVycm9yGAYgASgLMiMudHVybndpcmUucGFja2V0LnYxLkN1c3RvbVRvb2xFcnJvchIRCgl0cnVuY2F0ZWQYByABKAgSFAoMZGF0YV9maWxlX2lkGAggASgJQgoKCF90b29sX2lkIk4KD0N1c3RvbVRvb2xFcnJvchIVCg1pc19hdXRoX2Vycm9yGAEgASgIEhMKC3N0YXR1c19jb2RlGAIgASgNEg8KB21lc3NhZ2UYAyABKAkiEQoPRmlsZVJlYWRlclN0YXJ0Ip0BChBGaWxlUmVhZGVyUmVzdWx0EhEKCWZpbGVfbmFtZRgBIAEoCRIPCgdmaWxlX2lkGAIgASgJEhIKCnN0YXJ0X2NoYXIYAyABKA0SEAoIZW5kX2NoYXIYBCABKA0SEwoLdG90YWxfY2hhcnMYBSABKA0SFQoNcHJldmlld19zdGFydBgGIAEoCRITCgtwcmV2aWV3X2VuZBgHIAEoCSIRCg9NZW1vcnlUb29sU3RhcnQijwEKD01lbW9yeVRvb2xEZWx0YRITCgttZW1vcnlfdGV4dBgBIAEoCRI2CglvcGVyYXRpb24YAiABKA4yIy50dXJud2lyZS5wYWNrZXQudjEuTWVtb3J5T3BlcmF0aW9uEhEKCW1lbW9yeV9pZBgDIAEoCRISCgVpbmRleBgEIAEoDUgAiAEBQggKBl9pbmRleCIUChJNZW1vcnlUb29sTm9BY2Nlc3MiRAoNQmFzaFRvb2xTdGFydBILCgNjbWQYASABKAkSEQoJdHJ1bmNhdGVkGAIgASgIEhMKC2NtZF9maWxlX2lkGAMgASgJImgKDUJhc2hUb29sRGVsdGESDgoGc3Rkb3V0GAEgASgJEg4KBnN0ZGVychgCIAEoCRIWCglleGl0X2NvZGUYAyABKAVIAIgBARIRCgl0aW1lZF9vdXQYBCABKAhCDAoKX2V4aXRfY29kZSroAQoOVG9vbENhbGxTdGF0dXMSIAocVE9PTF9DQUxMX1NUQVRVU19VTlNQRUNJRklFRBAAEhcKE1RPT0xfQ0FMTF9TVEFUVVNfT0sQARIaChZUT09MX0NBTExfU1RBVFVTX0VSUk9SEAISHAoYVE9PTF9DQUxMX1NUQVRVU19USU1FT1VUEAMSHgoaVE9PTF9DQUxMX1NUQVRVU19DQU5DRUxMRUQQBBIkCiBUT09MX0NBTExfU1RBVFVTX1VOS05PV05fT1VUQ09NRRAFEhsKF1RPT0xfQ0FMTF9TVEFUVVNfREVOSUVEEAYq0wEKFkN1c3RvbVRvb2xSZXNwb25zZVR5cGUSKQolQ1VTVE9NX1RPT0xfUkVTUE9OU0VfVFlQRV9VTlNQRUNJRklFRBAAEiIKHkNVU1RPTV9UT09MX1JFU1BPTlNFX1RZUEVfSlNPThABEiIKHkNVU1RPTV9UT09MX1JFU1BPTlNFX1RZUEVfVEVYVBACEiEKHUNVU1RPTV9UT09MX1JFU1BPTlNFX1RZUEVfQ1NWEAMSIwofQ1VTVE9NX1RPT0xfUkVTUE9OU0VfVFlQRV9JTUFHRRAEKocBCg9NZW1vcnlPcGVyYXRpb24SIAocTUVNT1JZX09QRVJBVElPTl9VTlNQRUNJRklFRBAAEhgKFE1FTU9SWV9PUEVSQVRJT05fQUREEAESGwoXTUVNT1JZX09QRVJBVElPTl9VUERBVEUQAhIbChdNRU1PUllfT1BFUkFUSU9OX1JFQ0FMTBADYgZwcm90bzM", [file_google_protobuf_timestamp, file_turnwire_packet_v1_common]);
 
 /**
+ * A model asks for a tool. Sent with the first piece of the arguments; the placement is final.
+ *
  * @generated from message turnwire.packet.v1.ToolCallStart
  */
 export type ToolCallStart = Message<"turnwire.packet.v1.ToolCallStart"> & {
   /**
+   * Turnwire's id of the call; the provider's ids may repeat.
+   *
    * @generated from field: string call_id = 1;
    */
   callId: string;
 
   /**
+   * The tool's id in the registry. Empty if no tool has the name.
+   *
    * @generated from field: string tool_id = 2;
    */
   toolId: string;
 
   /**
+   * The name that the model used.
+   *
    * @generated from field: string tool_name = 3;
    */
   toolName: string;
 
   /**
+   * The tool's name for people.
+   *
    * @generated from field: string display_name = 4;
    */
   displayName: string;
 
   /**
+   * The call inside which this one is shown. Empty at the top.
+   *
    * @generated from field: string parent_call_id = 5;
    */
   parentCallId: string;
 
   /**
+   * True if a client runs the tool.
+   *
    * @generated from field: bool client_side = 6;
    */
   clientSide: boolean;
 
   /**
+   * The provider's id of the call, if it gave one.
+   *
    * @generated from field: string provider_call_id = 7;
    */
   providerCallId: string;
@@ -64,20 +83,28 @@ export const ToolCallStartSchema: GenMessage<ToolCallStart> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_tools, 0);
 
 /**
+ * The next piece of a call's arguments. Sent as the model writes them.
+ *
  * @generated from message turnwire.packet.v1.ToolCallArgumentDelta
  */
 export type ToolCallArgumentDelta = Message<"turnwire.packet.v1.ToolCallArgumentDelta"> & {
   /**
+   * The call.
+   *
    * @generated from field: string call_id = 1;
    */
   callId: string;
 
   /**
+   * Raw argument text, cut only at code points. Append it.
+   *
    * @generated from field: string raw = 2;
    */
   raw: string;
 
   /**
+   * Per argument, new text of top-level string values, decoded. Sent for tools that stream arguments.
+   *
    * @generated from field: map<string, string> argument_deltas = 3;
    */
   argumentDeltas: { [key: string]: string };
@@ -91,35 +118,49 @@ export const ToolCallArgumentDeltaSchema: GenMessage<ToolCallArgumentDelta> = /*
   messageDesc(file_turnwire_packet_v1_tools, 1);
 
 /**
+ * The arguments of a call are complete. Sent once per call, except for calls that were cut off.
+ *
  * @generated from message turnwire.packet.v1.ToolCallReady
  */
 export type ToolCallReady = Message<"turnwire.packet.v1.ToolCallReady"> & {
   /**
+   * The call.
+   *
    * @generated from field: string call_id = 1;
    */
   callId: string;
 
   /**
+   * The arguments as the model wrote them, at most 64 KiB; JSON text if arguments_valid.
+   *
    * @generated from field: string arguments_json = 2;
    */
   argumentsJson: string;
 
   /**
+   * True if the arguments are a JSON object that fits the tool's schema.
+   *
    * @generated from field: bool arguments_valid = 3;
    */
   argumentsValid: boolean;
 
   /**
+   * The call that this one was merged into, which runs for both. Empty = it runs itself.
+   *
    * @generated from field: string merged_into_call_id = 4;
    */
   mergedIntoCallId: string;
 
   /**
+   * True if `arguments_json` is cut here; arguments_file_id then holds it whole.
+   *
    * @generated from field: bool truncated = 5;
    */
   truncated: boolean;
 
   /**
+   * File with the whole arguments when truncated.
+   *
    * @generated from field: string arguments_file_id = 6;
    */
   argumentsFileId: string;
@@ -133,40 +174,56 @@ export const ToolCallReadySchema: GenMessage<ToolCallReady> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_tools, 2);
 
 /**
+ * What came of a call: exactly one per call id, also for calls that were cut off, denied or merged. SectionEnd follows.
+ *
  * @generated from message turnwire.packet.v1.ToolCallResult
  */
 export type ToolCallResult = Message<"turnwire.packet.v1.ToolCallResult"> & {
   /**
+   * The call.
+   *
    * @generated from field: string call_id = 1;
    */
   callId: string;
 
   /**
+   * How it ended.
+   *
    * @generated from field: turnwire.packet.v1.ToolCallStatus status = 2;
    */
   status: ToolCallStatus;
 
   /**
+   * The text that the model reads, at most 64 KiB of it.
+   *
    * @generated from field: string model_text = 3;
    */
   modelText: string;
 
   /**
+   * True if `model_text` is cut here; result_file_id then holds it whole.
+   *
    * @generated from field: bool truncated = 4;
    */
   truncated: boolean;
 
   /**
+   * File with the whole text when truncated.
+   *
    * @generated from field: string result_file_id = 5;
    */
   resultFileId: string;
 
   /**
+   * Documents that may be cited, with their numbers. In all at most 64 KiB; snippets are cut to fit.
+   *
    * @generated from field: repeated turnwire.packet.v1.Document documents = 6;
    */
   documents: Document[];
 
   /**
+   * Files that the call made.
+   *
    * @generated from field: repeated turnwire.packet.v1.Attachment files = 7;
    */
   files: Attachment[];
@@ -180,25 +237,35 @@ export const ToolCallResultSchema: GenMessage<ToolCallResult> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_tools, 3);
 
 /**
+ * What a call looks like on the inside. Sent only where the operator has turned debugging on.
+ *
  * @generated from message turnwire.packet.v1.ToolCallDebug
  */
 export type ToolCallDebug = Message<"turnwire.packet.v1.ToolCallDebug"> & {
   /**
+   * The call.
+   *
    * @generated from field: string call_id = 1;
    */
   callId: string;
 
   /**
+   * The name that the model used.
+   *
    * @generated from field: string tool_name = 2;
    */
   toolName: string;
 
   /**
+   * The arguments as sent to the tool, JSON text, at most 64 KiB.
+   *
    * @generated from field: string arguments_json = 3;
    */
   argumentsJson: string;
 
   /**
+   * True if the arguments are cut here.
+   *
    * @generated from field: bool truncated = 4;
    */
   truncated: boolean;
@@ -212,10 +279,14 @@ export const ToolCallDebugSchema: GenMessage<ToolCallDebug> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_tools, 4);
 
 /**
+ * A search begins.
+ *
  * @generated from message turnwire.packet.v1.SearchToolStart
  */
 export type SearchToolStart = Message<"turnwire.packet.v1.SearchToolStart"> & {
   /**
+   * True for the web, false for the caller's own documents.
+   *
    * @generated from field: bool is_internet_search = 1;
    */
   isInternetSearch: boolean;
@@ -229,20 +300,28 @@ export const SearchToolStartSchema: GenMessage<SearchToolStart> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_tools, 5);
 
 /**
+ * What narrows a search of own documents. Sent if anything does.
+ *
  * @generated from message turnwire.packet.v1.SearchToolFilterDelta
  */
 export type SearchToolFilterDelta = Message<"turnwire.packet.v1.SearchToolFilterDelta"> & {
   /**
+   * Sources searched. Empty = all.
+   *
    * @generated from field: repeated string sources = 1;
    */
   sources: string[];
 
   /**
+   * Only documents from this time on.
+   *
    * @generated from field: google.protobuf.Timestamp time_filter_start = 2;
    */
   timeFilterStart?: Timestamp | undefined;
 
   /**
+   * Only documents up to this time.
+   *
    * @generated from field: google.protobuf.Timestamp time_filter_end = 3;
    */
   timeFilterEnd?: Timestamp | undefined;
@@ -256,10 +335,14 @@ export const SearchToolFilterDeltaSchema: GenMessage<SearchToolFilterDelta> = /*
   messageDesc(file_turnwire_packet_v1_tools, 6);
 
 /**
+ * Queries that the search runs, after expansion. Further packets add to them.
+ *
  * @generated from message turnwire.packet.v1.SearchToolQueriesDelta
  */
 export type SearchToolQueriesDelta = Message<"turnwire.packet.v1.SearchToolQueriesDelta"> & {
   /**
+   * The queries, most important first.
+   *
    * @generated from field: repeated string queries = 1;
    */
   queries: string[];
@@ -273,10 +356,14 @@ export const SearchToolQueriesDeltaSchema: GenMessage<SearchToolQueriesDelta> = 
   messageDesc(file_turnwire_packet_v1_tools, 7);
 
 /**
+ * Documents that the search found. Further packets add to them.
+ *
  * @generated from message turnwire.packet.v1.SearchToolDocumentsDelta
  */
 export type SearchToolDocumentsDelta = Message<"turnwire.packet.v1.SearchToolDocumentsDelta"> & {
   /**
+   * The documents, best first. In all at most 64 KiB per packet.
+   *
    * @generated from field: repeated turnwire.packet.v1.Document documents = 1;
    */
   documents: Document[];
@@ -290,6 +377,8 @@ export const SearchToolDocumentsDeltaSchema: GenMessage<SearchToolDocumentsDelta
   messageDesc(file_turnwire_packet_v1_tools, 8);
 
 /**
+ * Opening addresses begins.
+ *
  * @generated from message turnwire.packet.v1.OpenUrlStart
  */
 export type OpenUrlStart = Message<"turnwire.packet.v1.OpenUrlStart"> & {
@@ -303,10 +392,14 @@ export const OpenUrlStartSchema: GenMessage<OpenUrlStart> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_tools, 9);
 
 /**
+ * The addresses that are opened.
+ *
  * @generated from message turnwire.packet.v1.OpenUrlUrls
  */
 export type OpenUrlUrls = Message<"turnwire.packet.v1.OpenUrlUrls"> & {
   /**
+   * The addresses in the order of the call.
+   *
    * @generated from field: repeated string urls = 1;
    */
   urls: string[];
@@ -320,10 +413,14 @@ export const OpenUrlUrlsSchema: GenMessage<OpenUrlUrls> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_tools, 10);
 
 /**
+ * What was read at the addresses. Further packets add to it.
+ *
  * @generated from message turnwire.packet.v1.OpenUrlDocuments
  */
 export type OpenUrlDocuments = Message<"turnwire.packet.v1.OpenUrlDocuments"> & {
   /**
+   * The documents. In all at most 64 KiB per packet.
+   *
    * @generated from field: repeated turnwire.packet.v1.Document documents = 1;
    */
   documents: Document[];
@@ -337,6 +434,8 @@ export const OpenUrlDocumentsSchema: GenMessage<OpenUrlDocuments> = /*@__PURE__*
   messageDesc(file_turnwire_packet_v1_tools, 11);
 
 /**
+ * Making images begins.
+ *
  * @generated from message turnwire.packet.v1.ImageGenerationStart
  */
 export type ImageGenerationStart = Message<"turnwire.packet.v1.ImageGenerationStart"> & {
@@ -350,6 +449,8 @@ export const ImageGenerationStartSchema: GenMessage<ImageGenerationStart> = /*@_
   messageDesc(file_turnwire_packet_v1_tools, 12);
 
 /**
+ * Images are still being made. Sent every 5 s.
+ *
  * @generated from message turnwire.packet.v1.ImageGenerationHeartbeat
  */
 export type ImageGenerationHeartbeat = Message<"turnwire.packet.v1.ImageGenerationHeartbeat"> & {
@@ -363,10 +464,14 @@ export const ImageGenerationHeartbeatSchema: GenMessage<ImageGenerationHeartbeat
   messageDesc(file_turnwire_packet_v1_tools, 13);
 
 /**
+ * The images are made.
+ *
  * @generated from message turnwire.packet.v1.ImageGenerationFinal
  */
 export type ImageGenerationFinal = Message<"turnwire.packet.v1.ImageGenerationFinal"> & {
   /**
+   * The images.
+   *
    * @generated from field: repeated turnwire.packet.v1.GeneratedImage images = 1;
    */
   images: GeneratedImage[];
@@ -380,25 +485,35 @@ export const ImageGenerationFinalSchema: GenMessage<ImageGenerationFinal> = /*@_
   messageDesc(file_turnwire_packet_v1_tools, 14);
 
 /**
+ * One image.
+ *
  * @generated from message turnwire.packet.v1.GeneratedImage
  */
 export type GeneratedImage = Message<"turnwire.packet.v1.GeneratedImage"> & {
   /**
+   * File with the image.
+   *
    * @generated from field: string file_id = 1;
    */
   fileId: string;
 
   /**
+   * Path at the edge under which it can be fetched.
+   *
    * @generated from field: string url = 2;
    */
   url: string;
 
   /**
+   * The prompt as the image model changed it. Empty = unchanged.
+   *
    * @generated from field: string revised_prompt = 3;
    */
   revisedPrompt: string;
 
   /**
+   * Shape, for example "square" or "landscape".
+   *
    * @generated from field: string shape = 4;
    */
   shape: string;
@@ -412,20 +527,28 @@ export const GeneratedImageSchema: GenMessage<GeneratedImage> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_tools, 15);
 
 /**
+ * Python code begins to run.
+ *
  * @generated from message turnwire.packet.v1.PythonToolStart
  */
 export type PythonToolStart = Message<"turnwire.packet.v1.PythonToolStart"> & {
   /**
+   * The code, at most 64 KiB of it.
+   *
    * @generated from field: string code = 1;
    */
   code: string;
 
   /**
+   * True if `code` is cut here; code_file_id then holds it whole.
+   *
    * @generated from field: bool truncated = 2;
    */
   truncated: boolean;
 
   /**
+   * File with the whole code when truncated.
+   *
    * @generated from field: string code_file_id = 3;
    */
   codeFileId: string;
@@ -439,20 +562,28 @@ export const PythonToolStartSchema: GenMessage<PythonToolStart> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_tools, 16);
 
 /**
+ * Output of running Python code. Append it.
+ *
  * @generated from message turnwire.packet.v1.PythonToolDelta
  */
 export type PythonToolDelta = Message<"turnwire.packet.v1.PythonToolDelta"> & {
   /**
+   * New text of the standard output.
+   *
    * @generated from field: string stdout = 1;
    */
   stdout: string;
 
   /**
+   * New text of the standard error.
+   *
    * @generated from field: string stderr = 2;
    */
   stderr: string;
 
   /**
+   * Files that the code made.
+   *
    * @generated from field: repeated string file_ids = 3;
    */
   fileIds: string[];
@@ -466,15 +597,21 @@ export const PythonToolDeltaSchema: GenMessage<PythonToolDelta> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_tools, 17);
 
 /**
+ * A custom tool (OpenAPI, MCP, third party) begins.
+ *
  * @generated from message turnwire.packet.v1.CustomToolStart
  */
 export type CustomToolStart = Message<"turnwire.packet.v1.CustomToolStart"> & {
   /**
+   * The tool's name.
+   *
    * @generated from field: string tool_name = 1;
    */
   toolName: string;
 
   /**
+   * The tool's id, if it has one of its own.
+   *
    * @generated from field: optional string tool_id = 2;
    */
   toolId?: string | undefined;
@@ -488,25 +625,35 @@ export const CustomToolStartSchema: GenMessage<CustomToolStart> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_tools, 18);
 
 /**
+ * What a custom tool is called with, as far as people may see it.
+ *
  * @generated from message turnwire.packet.v1.CustomToolArgs
  */
 export type CustomToolArgs = Message<"turnwire.packet.v1.CustomToolArgs"> & {
   /**
+   * The tool's name.
+   *
    * @generated from field: string tool_name = 1;
    */
   toolName: string;
 
   /**
+   * The arguments, JSON text, at most 64 KiB. Never credentials.
+   *
    * @generated from field: string arguments_json = 2;
    */
   argumentsJson: string;
 
   /**
+   * True if `arguments_json` is cut here; arguments_file_id then holds it whole.
+   *
    * @generated from field: bool truncated = 3;
    */
   truncated: boolean;
 
   /**
+   * File with the whole arguments when truncated.
+   *
    * @generated from field: string arguments_file_id = 4;
    */
   argumentsFileId: string;
@@ -520,45 +667,63 @@ export const CustomToolArgsSchema: GenMessage<CustomToolArgs> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_tools, 19);
 
 /**
+ * What a custom tool gave back. Further packets add to it.
+ *
  * @generated from message turnwire.packet.v1.CustomToolDelta
  */
 export type CustomToolDelta = Message<"turnwire.packet.v1.CustomToolDelta"> & {
   /**
+   * The tool's name.
+   *
    * @generated from field: string tool_name = 1;
    */
   toolName: string;
 
   /**
+   * The tool's id, if it has one of its own.
+   *
    * @generated from field: optional string tool_id = 2;
    */
   toolId?: string | undefined;
 
   /**
+   * What `data` holds.
+   *
    * @generated from field: turnwire.packet.v1.CustomToolResponseType response_type = 3;
    */
   responseType: CustomToolResponseType;
 
   /**
+   * The data as text, at most 64 KiB of it.
+   *
    * @generated from field: string data = 4;
    */
   data: string;
 
   /**
+   * Files that hold the data or come with it.
+   *
    * @generated from field: repeated string file_ids = 5;
    */
   fileIds: string[];
 
   /**
+   * What went wrong, if the tool said so itself.
+   *
    * @generated from field: turnwire.packet.v1.CustomToolError error = 6;
    */
   error?: CustomToolError | undefined;
 
   /**
+   * True if `data` is cut here; data_file_id then holds it whole.
+   *
    * @generated from field: bool truncated = 7;
    */
   truncated: boolean;
 
   /**
+   * File with the whole data when truncated.
+   *
    * @generated from field: string data_file_id = 8;
    */
   dataFileId: string;
@@ -572,20 +737,28 @@ export const CustomToolDeltaSchema: GenMessage<CustomToolDelta> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_tools, 20);
 
 /**
+ * What a custom tool's server answered instead of data.
+ *
  * @generated from message turnwire.packet.v1.CustomToolError
  */
 export type CustomToolError = Message<"turnwire.packet.v1.CustomToolError"> & {
   /**
+   * True if the user has to sign in at the tool's server.
+   *
    * @generated from field: bool is_auth_error = 1;
    */
   isAuthError: boolean;
 
   /**
+   * HTTP status. 0 = none.
+   *
    * @generated from field: uint32 status_code = 2;
    */
   statusCode: number;
 
   /**
+   * What the server said, at most 4 KiB.
+   *
    * @generated from field: string message = 3;
    */
   message: string;
@@ -599,6 +772,8 @@ export const CustomToolErrorSchema: GenMessage<CustomToolError> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_tools, 21);
 
 /**
+ * Reading a file begins.
+ *
  * @generated from message turnwire.packet.v1.FileReaderStart
  */
 export type FileReaderStart = Message<"turnwire.packet.v1.FileReaderStart"> & {
@@ -612,40 +787,56 @@ export const FileReaderStartSchema: GenMessage<FileReaderStart> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_tools, 22);
 
 /**
+ * The part of a file that was read.
+ *
  * @generated from message turnwire.packet.v1.FileReaderResult
  */
 export type FileReaderResult = Message<"turnwire.packet.v1.FileReaderResult"> & {
   /**
+   * Name of the file.
+   *
    * @generated from field: string file_name = 1;
    */
   fileName: string;
 
   /**
+   * Id of the file.
+   *
    * @generated from field: string file_id = 2;
    */
   fileId: string;
 
   /**
+   * Where the part starts, in code points.
+   *
    * @generated from field: uint32 start_char = 3;
    */
   startChar: number;
 
   /**
+   * Where the part ends, in code points, exclusive.
+   *
    * @generated from field: uint32 end_char = 4;
    */
   endChar: number;
 
   /**
+   * Length of the file's text, in code points.
+   *
    * @generated from field: uint32 total_chars = 5;
    */
   totalChars: number;
 
   /**
+   * First 500 code points of the part.
+   *
    * @generated from field: string preview_start = 6;
    */
   previewStart: string;
 
   /**
+   * Last 500 code points of the part.
+   *
    * @generated from field: string preview_end = 7;
    */
   previewEnd: string;
@@ -659,6 +850,8 @@ export const FileReaderResultSchema: GenMessage<FileReaderResult> = /*@__PURE__*
   messageDesc(file_turnwire_packet_v1_tools, 23);
 
 /**
+ * The memory tool begins.
+ *
  * @generated from message turnwire.packet.v1.MemoryToolStart
  */
 export type MemoryToolStart = Message<"turnwire.packet.v1.MemoryToolStart"> & {
@@ -672,25 +865,35 @@ export const MemoryToolStartSchema: GenMessage<MemoryToolStart> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_tools, 24);
 
 /**
+ * What the memory tool did with one memory.
+ *
  * @generated from message turnwire.packet.v1.MemoryToolDelta
  */
 export type MemoryToolDelta = Message<"turnwire.packet.v1.MemoryToolDelta"> & {
   /**
+   * Text of the memory. Longer than 64 KiB: further packets with the same memory_id add to it.
+   *
    * @generated from field: string memory_text = 1;
    */
   memoryText: string;
 
   /**
+   * What was done.
+   *
    * @generated from field: turnwire.packet.v1.MemoryOperation operation = 2;
    */
   operation: MemoryOperation;
 
   /**
+   * Id of the memory.
+   *
    * @generated from field: string memory_id = 3;
    */
   memoryId: string;
 
   /**
+   * Position of the memory in the user's list, from 0.
+   *
    * @generated from field: optional uint32 index = 4;
    */
   index?: number | undefined;
@@ -704,6 +907,8 @@ export const MemoryToolDeltaSchema: GenMessage<MemoryToolDelta> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_tools, 25);
 
 /**
+ * The memory tool may not be used here, for example in an incognito session.
+ *
  * @generated from message turnwire.packet.v1.MemoryToolNoAccess
  */
 export type MemoryToolNoAccess = Message<"turnwire.packet.v1.MemoryToolNoAccess"> & {
@@ -717,20 +922,28 @@ export const MemoryToolNoAccessSchema: GenMessage<MemoryToolNoAccess> = /*@__PUR
   messageDesc(file_turnwire_packet_v1_tools, 26);
 
 /**
+ * A shell command begins to run.
+ *
  * @generated from message turnwire.packet.v1.BashToolStart
  */
 export type BashToolStart = Message<"turnwire.packet.v1.BashToolStart"> & {
   /**
+   * The command, at most 64 KiB of it.
+   *
    * @generated from field: string cmd = 1;
    */
   cmd: string;
 
   /**
+   * True if `cmd` is cut here; cmd_file_id then holds it whole.
+   *
    * @generated from field: bool truncated = 2;
    */
   truncated: boolean;
 
   /**
+   * File with the whole command when truncated.
+   *
    * @generated from field: string cmd_file_id = 3;
    */
   cmdFileId: string;
@@ -744,25 +957,35 @@ export const BashToolStartSchema: GenMessage<BashToolStart> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_tools, 27);
 
 /**
+ * Output of a running shell command. Append it; the last packet has exit_code or timed_out.
+ *
  * @generated from message turnwire.packet.v1.BashToolDelta
  */
 export type BashToolDelta = Message<"turnwire.packet.v1.BashToolDelta"> & {
   /**
+   * New text of the standard output.
+   *
    * @generated from field: string stdout = 1;
    */
   stdout: string;
 
   /**
+   * New text of the standard error.
+   *
    * @generated from field: string stderr = 2;
    */
   stderr: string;
 
   /**
+   * Exit code, when the command has ended.
+   *
    * @generated from field: optional int32 exit_code = 3;
    */
   exitCode?: number | undefined;
 
   /**
+   * True if the command was ended because it took too long.
+   *
    * @generated from field: bool timed_out = 4;
    */
   timedOut: boolean;
@@ -776,40 +999,56 @@ export const BashToolDeltaSchema: GenMessage<BashToolDelta> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_tools, 28);
 
 /**
+ * How a tool call ended.
+ *
  * @generated from enum turnwire.packet.v1.ToolCallStatus
  */
 export enum ToolCallStatus {
   /**
+   * Never sent.
+   *
    * @generated from enum value: TOOL_CALL_STATUS_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * The tool gave its result.
+   *
    * @generated from enum value: TOOL_CALL_STATUS_OK = 1;
    */
   OK = 1,
 
   /**
+   * The tool failed, does not exist, or its call was cut off by an error or the length limit.
+   *
    * @generated from enum value: TOOL_CALL_STATUS_ERROR = 2;
    */
   ERROR = 2,
 
   /**
+   * The tool took too long.
+   *
    * @generated from enum value: TOOL_CALL_STATUS_TIMEOUT = 3;
    */
   TIMEOUT = 3,
 
   /**
+   * The turn was stopped first.
+   *
    * @generated from enum value: TOOL_CALL_STATUS_CANCELLED = 4;
    */
   CANCELLED = 4,
 
   /**
+   * The process was lost while the tool ran; whether it took effect is not known, and it is not run again.
+   *
    * @generated from enum value: TOOL_CALL_STATUS_UNKNOWN_OUTCOME = 5;
    */
   UNKNOWN_OUTCOME = 5,
 
   /**
+   * A person or a policy denied it.
+   *
    * @generated from enum value: TOOL_CALL_STATUS_DENIED = 6;
    */
   DENIED = 6,
@@ -822,30 +1061,42 @@ export const ToolCallStatusSchema: GenEnum<ToolCallStatus> = /*@__PURE__*/
   enumDesc(file_turnwire_packet_v1_tools, 0);
 
 /**
+ * What the data of a custom tool is.
+ *
  * @generated from enum turnwire.packet.v1.CustomToolResponseType
  */
 export enum CustomToolResponseType {
   /**
+   * Not said; treat it as text.
+   *
    * @generated from enum value: CUSTOM_TOOL_RESPONSE_TYPE_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * JSON text.
+   *
    * @generated from enum value: CUSTOM_TOOL_RESPONSE_TYPE_JSON = 1;
    */
   JSON = 1,
 
   /**
+   * Plain text.
+   *
    * @generated from enum value: CUSTOM_TOOL_RESPONSE_TYPE_TEXT = 2;
    */
   TEXT = 2,
 
   /**
+   * Comma-separated values, in a file.
+   *
    * @generated from enum value: CUSTOM_TOOL_RESPONSE_TYPE_CSV = 3;
    */
   CSV = 3,
 
   /**
+   * An image, in a file.
+   *
    * @generated from enum value: CUSTOM_TOOL_RESPONSE_TYPE_IMAGE = 4;
    */
   IMAGE = 4,
@@ -858,25 +1109,35 @@ export const CustomToolResponseTypeSchema: GenEnum<CustomToolResponseType> = /*@
   enumDesc(file_turnwire_packet_v1_tools, 1);
 
 /**
+ * What was done with a memory.
+ *
  * @generated from enum turnwire.packet.v1.MemoryOperation
  */
 export enum MemoryOperation {
   /**
+   * Never sent.
+   *
    * @generated from enum value: MEMORY_OPERATION_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * A new memory was stored.
+   *
    * @generated from enum value: MEMORY_OPERATION_ADD = 1;
    */
   ADD = 1,
 
   /**
+   * A stored memory was changed.
+   *
    * @generated from enum value: MEMORY_OPERATION_UPDATE = 2;
    */
   UPDATE = 2,
 
   /**
+   * A stored memory was read.
+   *
    * @generated from enum value: MEMORY_OPERATION_RECALL = 3;
    */
   RECALL = 3,

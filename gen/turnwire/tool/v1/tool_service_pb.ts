@@ -2,8 +2,11 @@
 // @generated from file turnwire/tool/v1/tool_service.proto (package turnwire.tool.v1, syntax proto3)
 /* eslint-disable */
 
+// The tool peer: lists tools and runs calls. Called by the chat service; anyone may write such a peer from this file alone.
+
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import { file_buf_validate_validate } from "../../../buf/validate/validate_pb.js";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { Attachment, Document, TurnError, Usage } from "../../packet/v1/common_pb.js";
@@ -16,43 +19,59 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file turnwire/tool/v1/tool_service.proto.
  */
 export const file_turnwire_tool_v1_tool_service: GenFile = /*@__PURE__*/
-  fileDesc("CiN0dXJud2lyZS90b29sL3YxL3Rvb2xfc2VydmljZS5wcm90bxIQdHVybndpcmUudG9vbC52MSKNAQoKVG9vbENhbGxlchIRCgl0ZW5hbnRfaWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCRISCgpzZXNzaW9uX2lkGAMgASgJEg8KB3R1cm5faWQYBCABKAkSDQoFZXBvY2gYBSABKA0SEQoJaW5jb2duaXRvGAYgASgIEhQKDHNpZ25lZF9jbGFpbRgHIAEoCSJnChBMaXN0VG9vbHNSZXF1ZXN0EiwKBmNhbGxlchgBIAEoCzIcLnR1cm53aXJlLnRvb2wudjEuVG9vbENhbGxlchISCgpwYWdlX3Rva2VuGAIgASgJEhEKCXBhZ2Vfc2l6ZRgDIAEoDSJlChFMaXN0VG9vbHNSZXNwb25zZRIlCgV0b29scxgBIAMoCzIWLnR1cm53aXJlLnRvb2wudjEuVG9vbBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEAoIcmV2aXNpb24YAyABKAkiuwMKBFRvb2wSDwoHdG9vbF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEhQKDGRpc3BsYXlfbmFtZRgDIAEoCRITCgtkZXNjcmlwdGlvbhgEIAEoCRIeChZwYXJhbWV0ZXJzX2pzb25fc2NoZW1hGAUgASgJEhIKCmlkZW1wb3RlbnQYBiABKAgSFgoObmVlZHNfYXBwcm92YWwYByABKAgSEgoKc3RvcHNfdHVybhgIIAEoCBIQCghjaXRlYWJsZRgJIAEoCBITCgtjbGllbnRfc2lkZRgKIAEoCBIZChFzdHJlYW1zX2FyZ3VtZW50cxgLIAEoCBIqCgd0aW1lb3V0GAwgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhcKD21heF9jb25jdXJyZW5jeRgNIAEoDRIYChBtYXhfb3V0cHV0X2J5dGVzGA4gASgNEhYKDm1lcmdlX2FyZ3VtZW50GA8gASgJEg4KBnNvdXJjZRgQIAEoCRISCgpuZWVkc19hdXRoGBEgASgIEiwKBmZhbWlseRgSIAEoDjIcLnR1cm53aXJlLnRvb2wudjEuVG9vbEZhbWlseSLpAwoSRXhlY3V0ZVRvb2xSZXF1ZXN0EiwKBmNhbGxlchgBIAEoCzIcLnR1cm53aXJlLnRvb2wudjEuVG9vbENhbGxlchIPCgdjYWxsX2lkGAIgASgJEg8KB3Rvb2xfaWQYAyABKAkSFgoOYXJndW1lbnRzX2pzb24YBCABKAkSFwoPaWRlbXBvdGVuY3lfa2V5GAUgASgJEiwKCGRlYWRsaW5lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBItCgVmaWxlcxgHIAMoCzIeLnR1cm53aXJlLnBhY2tldC52MS5BdHRhY2htZW50EkoKC2NyZWRlbnRpYWxzGAggAygLMjUudHVybndpcmUudG9vbC52MS5FeGVjdXRlVG9vbFJlcXVlc3QuQ3JlZGVudGlhbHNFbnRyeRITCgtyZXN1bHRfb25seRgJIAEoCBIdChVmaXJzdF9jaXRhdGlvbl9udW1iZXIYCiABKA0SEwoLYXBwcm92ZWRfYnkYCyABKAkSEgoKdXNlcl9xdWVyeRgMIAEoCRIYChBtYXhfbW9kZWxfdG9rZW5zGA0gASgNGjIKEENyZWRlbnRpYWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASK0AQoTRXhlY3V0ZVRvb2xSZXNwb25zZRIuCgZwYWNrZXQYASABKAsyHC50dXJud2lyZS50b29sLnYxLlRvb2xQYWNrZXRIABIuCgZyZXN1bHQYAiABKAsyHC50dXJud2lyZS50b29sLnYxLlRvb2xSZXN1bHRIABI0CglrZWVwYWxpdmUYAyABKAsyHy50dXJud2lyZS50b29sLnYxLlRvb2xLZWVwYWxpdmVIAEIHCgVldmVudCI4CgpUb29sUGFja2V0EioKBnBhY2tldBgBIAEoCzIaLnR1cm53aXJlLnBhY2tldC52MS5QYWNrZXQiDwoNVG9vbEtlZXBhbGl2ZSKwAgoKVG9vbFJlc3VsdBIuCgdvdXRjb21lGAEgASgOMh0udHVybndpcmUudG9vbC52MS5Ub29sT3V0Y29tZRISCgptb2RlbF90ZXh0GAIgASgJEhEKCXRydW5jYXRlZBgDIAEoCBIvCglkb2N1bWVudHMYBCADKAsyHC50dXJud2lyZS5wYWNrZXQudjEuRG9jdW1lbnQSLQoFZmlsZXMYBSADKAsyHi50dXJud2lyZS5wYWNrZXQudjEuQXR0YWNobWVudBIsCgVlcnJvchgGIAEoCzIdLnR1cm53aXJlLnBhY2tldC52MS5UdXJuRXJyb3ISKAoFdXNhZ2UYByABKAsyGS50dXJud2lyZS5wYWNrZXQudjEuVXNhZ2USEwoLcmVzdWx0X2pzb24YCCABKAkiWwoSR2V0VG9vbENhbGxSZXF1ZXN0EiwKBmNhbGxlchgBIAEoCzIcLnR1cm53aXJlLnRvb2wudjEuVG9vbENhbGxlchIXCg9pZGVtcG90ZW5jeV9rZXkYAiABKAkicwoTR2V0VG9vbENhbGxSZXNwb25zZRIuCgVzdGF0ZRgBIAEoDjIfLnR1cm53aXJlLnRvb2wudjEuVG9vbENhbGxTdGF0ZRIsCgZyZXN1bHQYAiABKAsyHC50dXJud2lyZS50b29sLnYxLlRvb2xSZXN1bHQiXgoVQ2FuY2VsVG9vbENhbGxSZXF1ZXN0EiwKBmNhbGxlchgBIAEoCzIcLnR1cm53aXJlLnRvb2wudjEuVG9vbENhbGxlchIXCg9pZGVtcG90ZW5jeV9rZXkYAiABKAkiSAoWQ2FuY2VsVG9vbENhbGxSZXNwb25zZRIuCgVzdGF0ZRgBIAEoDjIfLnR1cm53aXJlLnRvb2wudjEuVG9vbENhbGxTdGF0ZSrJAQoLVG9vbE91dGNvbWUSHAoYVE9PTF9PVVRDT01FX1VOU1BFQ0lGSUVEEAASEwoPVE9PTF9PVVRDT01FX09LEAESFgoSVE9PTF9PVVRDT01FX0VSUk9SEAISGAoUVE9PTF9PVVRDT01FX1RJTUVPVVQQAxIaChZUT09MX09VVENPTUVfQ0FOQ0VMTEVEEAQSIAocVE9PTF9PVVRDT01FX1VOS05PV05fT1VUQ09NRRAFEhcKE1RPT0xfT1VUQ09NRV9ERU5JRUQQBiqqAQoNVG9vbENhbGxTdGF0ZRIfChtUT09MX0NBTExfU1RBVEVfVU5TUEVDSUZJRUQQABIcChhUT09MX0NBTExfU1RBVEVfTk9UX1NFRU4QARIfChtUT09MX0NBTExfU1RBVEVfRElTUEFUQ0hJTkcQAhIbChdUT09MX0NBTExfU1RBVEVfU0VUVExFRBADEhwKGFRPT0xfQ0FMTF9TVEFURV9JTl9ET1VCVBAEKu0BCgpUb29sRmFtaWx5EhsKF1RPT0xfRkFNSUxZX1VOU1BFQ0lGSUVEEAASFgoSVE9PTF9GQU1JTFlfQ1VTVE9NEAESFgoSVE9PTF9GQU1JTFlfU0VBUkNIEAISGAoUVE9PTF9GQU1JTFlfT1BFTl9VUkwQAxIVChFUT09MX0ZBTUlMWV9JTUFHRRAEEhYKElRPT0xfRkFNSUxZX1BZVEhPThAFEhsKF1RPT0xfRkFNSUxZX0ZJTEVfUkVBREVSEAYSFgoSVE9PTF9GQU1JTFlfTUVNT1JZEAcSFAoQVE9PTF9GQU1JTFlfQkFTSBAIMpEDCgtUb29sU2VydmljZRJZCglMaXN0VG9vbHMSIi50dXJud2lyZS50b29sLnYxLkxpc3RUb29sc1JlcXVlc3QaIy50dXJud2lyZS50b29sLnYxLkxpc3RUb29sc1Jlc3BvbnNlIgOQAgESXAoLRXhlY3V0ZVRvb2wSJC50dXJud2lyZS50b29sLnYxLkV4ZWN1dGVUb29sUmVxdWVzdBolLnR1cm53aXJlLnRvb2wudjEuRXhlY3V0ZVRvb2xSZXNwb25zZTABEl8KC0dldFRvb2xDYWxsEiQudHVybndpcmUudG9vbC52MS5HZXRUb29sQ2FsbFJlcXVlc3QaJS50dXJud2lyZS50b29sLnYxLkdldFRvb2xDYWxsUmVzcG9uc2UiA5ACARJoCg5DYW5jZWxUb29sQ2FsbBInLnR1cm53aXJlLnRvb2wudjEuQ2FuY2VsVG9vbENhbGxSZXF1ZXN0GigudHVybndpcmUudG9vbC52MS5DYW5jZWxUb29sQ2FsbFJlc3BvbnNlIgOQAgJiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_turnwire_packet_v1_common, file_turnwire_packet_v1_packet]);
+  fileDesc("CiN0dXJud2lyZS90b29sL3YxL3Rvb2xfc2VydmljZS5wcm90bxIQdHVybndpcmUudG9vbC52MSKSAgoKVG9vbENhbGxlchIwCgl0ZW5hbnRfaWQYASABKAlCHbpIGnIYKIACMhNeW15ceDAwLVx4MWZceDdmXSokEi4KB3VzZXJfaWQYAiABKAlCHbpIGnIYKIACMhNeW15ceDAwLVx4MWZceDdmXSokEjAKCnNlc3Npb25faWQYAyABKAlCHLpIGXIXKIABMhJeW0EtWmEtejAtOV8uOi1dKiQSLQoHdHVybl9pZBgEIAEoCUIcukgZchcogAEyEl5bQS1aYS16MC05Xy46LV0qJBINCgVlcG9jaBgFIAEoDRIRCglpbmNvZ25pdG8YBiABKAgSHwoMc2lnbmVkX2NsYWltGAcgASgJQgm6SAZyBCiAgAEiewoQTGlzdFRvb2xzUmVxdWVzdBIsCgZjYWxsZXIYASABKAsyHC50dXJud2lyZS50b29sLnYxLlRvb2xDYWxsZXISHAoKcGFnZV90b2tlbhgCIAEoCUIIukgFcgMogAgSGwoJcGFnZV9zaXplGAMgASgNQgi6SAUqAxjoByJlChFMaXN0VG9vbHNSZXNwb25zZRIlCgV0b29scxgBIAMoCzIWLnR1cm53aXJlLnRvb2wudjEuVG9vbBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEAoIcmV2aXNpb24YAyABKAkiuwMKBFRvb2wSDwoHdG9vbF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEhQKDGRpc3BsYXlfbmFtZRgDIAEoCRITCgtkZXNjcmlwdGlvbhgEIAEoCRIeChZwYXJhbWV0ZXJzX2pzb25fc2NoZW1hGAUgASgJEhIKCmlkZW1wb3RlbnQYBiABKAgSFgoObmVlZHNfYXBwcm92YWwYByABKAgSEgoKc3RvcHNfdHVybhgIIAEoCBIQCghjaXRlYWJsZRgJIAEoCBITCgtjbGllbnRfc2lkZRgKIAEoCBIZChFzdHJlYW1zX2FyZ3VtZW50cxgLIAEoCBIqCgd0aW1lb3V0GAwgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhcKD21heF9jb25jdXJyZW5jeRgNIAEoDRIYChBtYXhfb3V0cHV0X2J5dGVzGA4gASgNEhYKDm1lcmdlX2FyZ3VtZW50GA8gASgJEg4KBnNvdXJjZRgQIAEoCRISCgpuZWVkc19hdXRoGBEgASgIEiwKBmZhbWlseRgSIAEoDjIcLnR1cm53aXJlLnRvb2wudjEuVG9vbEZhbWlseSKjBQoSRXhlY3V0ZVRvb2xSZXF1ZXN0EiwKBmNhbGxlchgBIAEoCzIcLnR1cm53aXJlLnRvb2wudjEuVG9vbENhbGxlchItCgdjYWxsX2lkGAIgASgJQhy6SBlyFyiAATISXltBLVphLXowLTlfLjotXSokEjAKB3Rvb2xfaWQYAyABKAlCH7pIHHIaEAEogAIyE15bXlx4MDAtXHgxZlx4N2ZdKiQSIQoOYXJndW1lbnRzX2pzb24YBCABKAlCCbpIBnIEKICAQBI4Cg9pZGVtcG90ZW5jeV9rZXkYBSABKAlCH7pIHHIaEAEogAIyE15bXlx4MDAtXHgxZlx4N2ZdKiQSLAoIZGVhZGxpbmUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjcKBWZpbGVzGAcgAygLMh4udHVybndpcmUucGFja2V0LnYxLkF0dGFjaG1lbnRCCLpIBZIBAhBAEmUKC2NyZWRlbnRpYWxzGAggAygLMjUudHVybndpcmUudG9vbC52MS5FeGVjdXRlVG9vbFJlcXVlc3QuQ3JlZGVudGlhbHNFbnRyeUIZukgWmgETEEAiB3IFEAEogAIqBnIEKICAARITCgtyZXN1bHRfb25seRgJIAEoCBIdChVmaXJzdF9jaXRhdGlvbl9udW1iZXIYCiABKA0SMgoLYXBwcm92ZWRfYnkYCyABKAlCHbpIGnIYKIACMhNeW15ceDAwLVx4MWZceDdmXSokEh0KCnVzZXJfcXVlcnkYDCABKAlCCbpIBnIEKICAIBIYChBtYXhfbW9kZWxfdG9rZW5zGA0gASgNGjIKEENyZWRlbnRpYWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASK0AQoTRXhlY3V0ZVRvb2xSZXNwb25zZRIuCgZwYWNrZXQYASABKAsyHC50dXJud2lyZS50b29sLnYxLlRvb2xQYWNrZXRIABIuCgZyZXN1bHQYAiABKAsyHC50dXJud2lyZS50b29sLnYxLlRvb2xSZXN1bHRIABI0CglrZWVwYWxpdmUYAyABKAsyHy50dXJud2lyZS50b29sLnYxLlRvb2xLZWVwYWxpdmVIAEIHCgVldmVudCI4CgpUb29sUGFja2V0EioKBnBhY2tldBgBIAEoCzIaLnR1cm53aXJlLnBhY2tldC52MS5QYWNrZXQiDwoNVG9vbEtlZXBhbGl2ZSKwAgoKVG9vbFJlc3VsdBIuCgdvdXRjb21lGAEgASgOMh0udHVybndpcmUudG9vbC52MS5Ub29sT3V0Y29tZRISCgptb2RlbF90ZXh0GAIgASgJEhEKCXRydW5jYXRlZBgDIAEoCBIvCglkb2N1bWVudHMYBCADKAsyHC50dXJud2lyZS5wYWNrZXQudjEuRG9jdW1lbnQSLQoFZmlsZXMYBSADKAsyHi50dXJud2lyZS5wYWNrZXQudjEuQXR0YWNobWVudBIsCgVlcnJvchgGIAEoCzIdLnR1cm53aXJlLnBhY2tldC52MS5UdXJuRXJyb3ISKAoFdXNhZ2UYByABKAsyGS50dXJud2lyZS5wYWNrZXQudjEuVXNhZ2USEwoLcmVzdWx0X2pzb24YCCABKAkifAoSR2V0VG9vbENhbGxSZXF1ZXN0EiwKBmNhbGxlchgBIAEoCzIcLnR1cm53aXJlLnRvb2wudjEuVG9vbENhbGxlchI4Cg9pZGVtcG90ZW5jeV9rZXkYAiABKAlCH7pIHHIaEAEogAIyE15bXlx4MDAtXHgxZlx4N2ZdKiQicwoTR2V0VG9vbENhbGxSZXNwb25zZRIuCgVzdGF0ZRgBIAEoDjIfLnR1cm53aXJlLnRvb2wudjEuVG9vbENhbGxTdGF0ZRIsCgZyZXN1bHQYAiABKAsyHC50dXJud2lyZS50b29sLnYxLlRvb2xSZXN1bHQifwoVQ2FuY2VsVG9vbENhbGxSZXF1ZXN0EiwKBmNhbGxlchgBIAEoCzIcLnR1cm53aXJlLnRvb2wudjEuVG9vbENhbGxlchI4Cg9pZGVtcG90ZW5jeV9rZXkYAiABKAlCH7pIHHIaEAEogAIyE15bXlx4MDAtXHgxZlx4N2ZdKiQiSAoWQ2FuY2VsVG9vbENhbGxSZXNwb25zZRIuCgVzdGF0ZRgBIAEoDjIfLnR1cm53aXJlLnRvb2wudjEuVG9vbENhbGxTdGF0ZSrJAQoLVG9vbE91dGNvbWUSHAoYVE9PTF9PVVRDT01FX1VOU1BFQ0lGSUVEEAASEwoPVE9PTF9PVVRDT01FX09LEAESFgoSVE9PTF9PVVRDT01FX0VSUk9SEAISGAoUVE9PTF9PVVRDT01FX1RJTUVPVVQQAxIaChZUT09MX09VVENPTUVfQ0FOQ0VMTEVEEAQSIAocVE9PTF9PVVRDT01FX1VOS05PV05fT1VUQ09NRRAFEhcKE1RPT0xfT1VUQ09NRV9ERU5JRUQQBiqqAQoNVG9vbENhbGxTdGF0ZRIfChtUT09MX0NBTExfU1RBVEVfVU5TUEVDSUZJRUQQABIcChhUT09MX0NBTExfU1RBVEVfTk9UX1NFRU4QARIfChtUT09MX0NBTExfU1RBVEVfRElTUEFUQ0hJTkcQAhIbChdUT09MX0NBTExfU1RBVEVfU0VUVExFRBADEhwKGFRPT0xfQ0FMTF9TVEFURV9JTl9ET1VCVBAEKu0BCgpUb29sRmFtaWx5EhsKF1RPT0xfRkFNSUxZX1VOU1BFQ0lGSUVEEAASFgoSVE9PTF9GQU1JTFlfQ1VTVE9NEAESFgoSVE9PTF9GQU1JTFlfU0VBUkNIEAISGAoUVE9PTF9GQU1JTFlfT1BFTl9VUkwQAxIVChFUT09MX0ZBTUlMWV9JTUFHRRAEEhYKElRPT0xfRkFNSUxZX1BZVEhPThAFEhsKF1RPT0xfRkFNSUxZX0ZJTEVfUkVBREVSEAYSFgoSVE9PTF9GQU1JTFlfTUVNT1JZEAcSFAoQVE9PTF9GQU1JTFlfQkFTSBAIMpEDCgtUb29sU2VydmljZRJZCglMaXN0VG9vbHMSIi50dXJud2lyZS50b29sLnYxLkxpc3RUb29sc1JlcXVlc3QaIy50dXJud2lyZS50b29sLnYxLkxpc3RUb29sc1Jlc3BvbnNlIgOQAgESXAoLRXhlY3V0ZVRvb2wSJC50dXJud2lyZS50b29sLnYxLkV4ZWN1dGVUb29sUmVxdWVzdBolLnR1cm53aXJlLnRvb2wudjEuRXhlY3V0ZVRvb2xSZXNwb25zZTABEl8KC0dldFRvb2xDYWxsEiQudHVybndpcmUudG9vbC52MS5HZXRUb29sQ2FsbFJlcXVlc3QaJS50dXJud2lyZS50b29sLnYxLkdldFRvb2xDYWxsUmVzcG9uc2UiA5ACARJoCg5DYW5jZWxUb29sQ2FsbBInLnR1cm53aXJlLnRvb2wudjEuQ2FuY2VsVG9vbENhbGxSZXF1ZXN0GigudHVybndpcmUudG9vbC52MS5DYW5jZWxUb29sQ2FsbFJlc3BvbnNlIgOQAgJiBnByb3RvMw", [file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp, file_turnwire_packet_v1_common, file_turnwire_packet_v1_packet]);
 
 /**
+ * On whose behalf a tool runs. Filled by the chat service; the peer trusts it.
+ *
  * @generated from message turnwire.tool.v1.ToolCaller
  */
 export type ToolCaller = Message<"turnwire.tool.v1.ToolCaller"> & {
   /**
+   * Tenant of the user. At most 256 bytes.
+   *
    * @generated from field: string tenant_id = 1;
    */
   tenantId: string;
 
   /**
+   * The user. At most 256 bytes.
+   *
    * @generated from field: string user_id = 2;
    */
   userId: string;
 
   /**
+   * The session. Empty for calls outside a chat.
+   *
    * @generated from field: string session_id = 3;
    */
   sessionId: string;
 
   /**
+   * The turn. Empty for calls outside a chat.
+   *
    * @generated from field: string turn_id = 4;
    */
   turnId: string;
 
   /**
+   * Number of the turn's owner.
+   *
    * @generated from field: uint32 epoch = 5;
    */
   epoch: number;
 
   /**
+   * True if nothing about the call is to be kept beyond it.
+   *
    * @generated from field: bool incognito = 6;
    */
   incognito: boolean;
 
   /**
+   * Proof of the above for tools that call back, at most 16 KiB. Empty = none.
+   *
    * @generated from field: string signed_claim = 7;
    */
   signedClaim: string;
@@ -66,20 +85,28 @@ export const ToolCallerSchema: GenMessage<ToolCaller> = /*@__PURE__*/
   messageDesc(file_turnwire_tool_v1_tool_service, 0);
 
 /**
+ * Asks for tools.
+ *
  * @generated from message turnwire.tool.v1.ListToolsRequest
  */
 export type ListToolsRequest = Message<"turnwire.tool.v1.ListToolsRequest"> & {
   /**
+   * On whose behalf: only tools that this caller may use. Absent = all.
+   *
    * @generated from field: turnwire.tool.v1.ToolCaller caller = 1;
    */
   caller?: ToolCaller | undefined;
 
   /**
+   * From the page before.
+   *
    * @generated from field: string page_token = 2;
    */
   pageToken: string;
 
   /**
+   * Most tools wanted, at most 1,000. 0 = the peer's default.
+   *
    * @generated from field: uint32 page_size = 3;
    */
   pageSize: number;
@@ -93,20 +120,28 @@ export const ListToolsRequestSchema: GenMessage<ListToolsRequest> = /*@__PURE__*
   messageDesc(file_turnwire_tool_v1_tool_service, 1);
 
 /**
+ * A page of tools.
+ *
  * @generated from message turnwire.tool.v1.ListToolsResponse
  */
 export type ListToolsResponse = Message<"turnwire.tool.v1.ListToolsResponse"> & {
   /**
+   * The tools.
+   *
    * @generated from field: repeated turnwire.tool.v1.Tool tools = 1;
    */
   tools: Tool[];
 
   /**
+   * For the next page. Empty = no more.
+   *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
+   * Changes when the set of tools does.
+   *
    * @generated from field: string revision = 3;
    */
   revision: string;
@@ -120,95 +155,133 @@ export const ListToolsResponseSchema: GenMessage<ListToolsResponse> = /*@__PURE_
   messageDesc(file_turnwire_tool_v1_tool_service, 2);
 
 /**
+ * A tool and how it is to be handled.
+ *
  * @generated from message turnwire.tool.v1.Tool
  */
 export type Tool = Message<"turnwire.tool.v1.Tool"> & {
   /**
+   * Id in the registry.
+   *
    * @generated from field: string tool_id = 1;
    */
   toolId: string;
 
   /**
+   * Name that the model uses: 1 to 64 letters, digits, "_" or "-".
+   *
    * @generated from field: string name = 2;
    */
   name: string;
 
   /**
+   * Name for people.
+   *
    * @generated from field: string display_name = 3;
    */
   displayName: string;
 
   /**
+   * What it does, for the model.
+   *
    * @generated from field: string description = 4;
    */
   description: string;
 
   /**
+   * JSON schema of the arguments, as text.
+   *
    * @generated from field: string parameters_json_schema = 5;
    */
   parametersJsonSchema: string;
 
   /**
+   * True if running a call twice does no harm: after a crash it is run again. False = its outcome is reported as unknown.
+   *
    * @generated from field: bool idempotent = 6;
    */
   idempotent: boolean;
 
   /**
+   * True if a person must approve each call.
+   *
    * @generated from field: bool needs_approval = 7;
    */
   needsApproval: boolean;
 
   /**
+   * True if the turn ends after the call, without another model call.
+   *
    * @generated from field: bool stops_turn = 8;
    */
   stopsTurn: boolean;
 
   /**
+   * True if its documents can be cited.
+   *
    * @generated from field: bool citeable = 9;
    */
   citeable: boolean;
 
   /**
+   * True if a client runs it.
+   *
    * @generated from field: bool client_side = 10;
    */
   clientSide: boolean;
 
   /**
+   * True if its arguments are shown while the model writes them.
+   *
    * @generated from field: bool streams_arguments = 11;
    */
   streamsArguments: boolean;
 
   /**
+   * How long a call may take. Absent = the service's default.
+   *
    * @generated from field: google.protobuf.Duration timeout = 12;
    */
   timeout?: Duration | undefined;
 
   /**
+   * Most calls at once in one turn. 0 = no limit of its own.
+   *
    * @generated from field: uint32 max_concurrency = 13;
    */
   maxConcurrency: number;
 
   /**
+   * Most bytes of output that are kept. 0 = the service's default.
+   *
    * @generated from field: uint32 max_output_bytes = 14;
    */
   maxOutputBytes: number;
 
   /**
+   * Argument (a list) by which several calls of a step can be merged into one. Empty = they cannot.
+   *
    * @generated from field: string merge_argument = 15;
    */
   mergeArgument: string;
 
   /**
+   * Where it comes from, for example "builtin" or the name of an MCP server.
+   *
    * @generated from field: string source = 16;
    */
   source: string;
 
   /**
+   * True if the user has to sign in first.
+   *
    * @generated from field: bool needs_auth = 17;
    */
   needsAuth: boolean;
 
   /**
+   * Which packets it sends.
+   *
    * @generated from field: turnwire.tool.v1.ToolFamily family = 18;
    */
   family: ToolFamily;
@@ -222,72 +295,98 @@ export const ToolSchema: GenMessage<Tool> = /*@__PURE__*/
   messageDesc(file_turnwire_tool_v1_tool_service, 3);
 
 /**
+ * Asks to run a call.
+ *
  * @generated from message turnwire.tool.v1.ExecuteToolRequest
  */
 export type ExecuteToolRequest = Message<"turnwire.tool.v1.ExecuteToolRequest"> & {
   /**
+   * On whose behalf.
+   *
    * @generated from field: turnwire.tool.v1.ToolCaller caller = 1;
    */
   caller?: ToolCaller | undefined;
 
   /**
+   * Turnwire's id of the call. Empty for calls outside a chat.
+   *
    * @generated from field: string call_id = 2;
    */
   callId: string;
 
   /**
+   * The tool. Required.
+   *
    * @generated from field: string tool_id = 3;
    */
   toolId: string;
 
   /**
+   * The arguments, a JSON object as text of at most 1 MiB. Empty = {}.
+   *
    * @generated from field: string arguments_json = 4;
    */
   argumentsJson: string;
 
   /**
+   * Names the call: the same key is the same call, run once. 1 to 256 bytes.
+   *
    * @generated from field: string idempotency_key = 5;
    */
   idempotencyKey: string;
 
   /**
+   * When the call is given up. Absent = after the tool's own timeout.
+   *
    * @generated from field: google.protobuf.Timestamp deadline = 6;
    */
   deadline?: Timestamp | undefined;
 
   /**
+   * Files that the tool may read. At most 64.
+   *
    * @generated from field: repeated turnwire.packet.v1.Attachment files = 7;
    */
   files: Attachment[];
 
   /**
+   * Secrets for the tool by name, used for this call only. At most 64; names of 1 to 256 bytes, values of at most 16 KiB.
+   *
    * @generated from field: map<string, string> credentials = 8;
    */
   credentials: { [key: string]: string };
 
   /**
-   * no packets wanted
+   * True: no packets, only the result. For callers outside a chat.
    *
    * @generated from field: bool result_only = 9;
    */
   resultOnly: boolean;
 
   /**
+   * Number of the first document in the model text. 0 = number none.
+   *
    * @generated from field: uint32 first_citation_number = 10;
    */
   firstCitationNumber: number;
 
   /**
+   * Who approved the call. At most 256 bytes. Empty = nobody had to.
+   *
    * @generated from field: string approved_by = 11;
    */
   approvedBy: string;
 
   /**
+   * What the user asked, for tools that rank by it. At most 512 KiB.
+   *
    * @generated from field: string user_query = 12;
    */
   userQuery: string;
 
   /**
+   * Tokens that the model text should stay below. 0 = no advice.
+   *
    * @generated from field: uint32 max_model_tokens = 13;
    */
   maxModelTokens: number;
@@ -301,26 +400,36 @@ export const ExecuteToolRequestSchema: GenMessage<ExecuteToolRequest> = /*@__PUR
   messageDesc(file_turnwire_tool_v1_tool_service, 4);
 
 /**
+ * What the call did next.
+ *
  * @generated from message turnwire.tool.v1.ExecuteToolResponse
  */
 export type ExecuteToolResponse = Message<"turnwire.tool.v1.ExecuteToolResponse"> & {
   /**
+   * What it did.
+   *
    * @generated from oneof turnwire.tool.v1.ExecuteToolResponse.event
    */
   event: {
     /**
+     * A packet to show.
+     *
      * @generated from field: turnwire.tool.v1.ToolPacket packet = 1;
      */
     value: ToolPacket;
     case: "packet";
   } | {
     /**
+     * The result. Last, exactly once.
+     *
      * @generated from field: turnwire.tool.v1.ToolResult result = 2;
      */
     value: ToolResult;
     case: "result";
   } | {
     /**
+     * The call is alive. Sent when nothing else was for a while.
+     *
      * @generated from field: turnwire.tool.v1.ToolKeepalive keepalive = 3;
      */
     value: ToolKeepalive;
@@ -336,12 +445,14 @@ export const ExecuteToolResponseSchema: GenMessage<ExecuteToolResponse> = /*@__P
   messageDesc(file_turnwire_tool_v1_tool_service, 5);
 
 /**
- * Placement is relative to the call: the orchestrator adds turn, tab, model and seq. seq of the inner packet is 0.
+ * A packet of the call. Its seq is 0 and its placement relative to the call: the lane adds turn, tab, lane and seq.
  *
  * @generated from message turnwire.tool.v1.ToolPacket
  */
 export type ToolPacket = Message<"turnwire.tool.v1.ToolPacket"> & {
   /**
+   * The packet: one of a tool family, or one beside the answer.
+   *
    * @generated from field: turnwire.packet.v1.Packet packet = 1;
    */
   packet?: Packet | undefined;
@@ -355,6 +466,8 @@ export const ToolPacketSchema: GenMessage<ToolPacket> = /*@__PURE__*/
   messageDesc(file_turnwire_tool_v1_tool_service, 6);
 
 /**
+ * A sign of life.
+ *
  * @generated from message turnwire.tool.v1.ToolKeepalive
  */
 export type ToolKeepalive = Message<"turnwire.tool.v1.ToolKeepalive"> & {
@@ -368,45 +481,63 @@ export const ToolKeepaliveSchema: GenMessage<ToolKeepalive> = /*@__PURE__*/
   messageDesc(file_turnwire_tool_v1_tool_service, 7);
 
 /**
+ * What came of a call.
+ *
  * @generated from message turnwire.tool.v1.ToolResult
  */
 export type ToolResult = Message<"turnwire.tool.v1.ToolResult"> & {
   /**
+   * How it ended.
+   *
    * @generated from field: turnwire.tool.v1.ToolOutcome outcome = 1;
    */
   outcome: ToolOutcome;
 
   /**
+   * What the model reads. Also set when the call failed: then it says why.
+   *
    * @generated from field: string model_text = 2;
    */
   modelText: string;
 
   /**
+   * True if model_text was cut to a limit.
+   *
    * @generated from field: bool truncated = 3;
    */
   truncated: boolean;
 
   /**
+   * Documents that may be cited; their numbers stand in model_text.
+   *
    * @generated from field: repeated turnwire.packet.v1.Document documents = 4;
    */
   documents: Document[];
 
   /**
+   * Files that the call made.
+   *
    * @generated from field: repeated turnwire.packet.v1.Attachment files = 5;
    */
   files: Attachment[];
 
   /**
+   * What went wrong, when the outcome is not OK.
+   *
    * @generated from field: turnwire.packet.v1.TurnError error = 6;
    */
   error?: TurnError | undefined;
 
   /**
+   * What the call cost, if it used a model.
+   *
    * @generated from field: turnwire.packet.v1.Usage usage = 7;
    */
   usage?: Usage | undefined;
 
   /**
+   * The result for programs, JSON text. Empty = there is none beside model_text.
+   *
    * @generated from field: string result_json = 8;
    */
   resultJson: string;
@@ -420,15 +551,21 @@ export const ToolResultSchema: GenMessage<ToolResult> = /*@__PURE__*/
   messageDesc(file_turnwire_tool_v1_tool_service, 8);
 
 /**
+ * Names a call.
+ *
  * @generated from message turnwire.tool.v1.GetToolCallRequest
  */
 export type GetToolCallRequest = Message<"turnwire.tool.v1.GetToolCallRequest"> & {
   /**
+   * On whose behalf. A call of another user is not found.
+   *
    * @generated from field: turnwire.tool.v1.ToolCaller caller = 1;
    */
   caller?: ToolCaller | undefined;
 
   /**
+   * The call. 1 to 256 bytes.
+   *
    * @generated from field: string idempotency_key = 2;
    */
   idempotencyKey: string;
@@ -442,15 +579,21 @@ export const GetToolCallRequestSchema: GenMessage<GetToolCallRequest> = /*@__PUR
   messageDesc(file_turnwire_tool_v1_tool_service, 9);
 
 /**
+ * What became of a call.
+ *
  * @generated from message turnwire.tool.v1.GetToolCallResponse
  */
 export type GetToolCallResponse = Message<"turnwire.tool.v1.GetToolCallResponse"> & {
   /**
+   * Where it stands.
+   *
    * @generated from field: turnwire.tool.v1.ToolCallState state = 1;
    */
   state: ToolCallState;
 
   /**
+   * The result, when it is settled.
+   *
    * @generated from field: turnwire.tool.v1.ToolResult result = 2;
    */
   result?: ToolResult | undefined;
@@ -464,15 +607,21 @@ export const GetToolCallResponseSchema: GenMessage<GetToolCallResponse> = /*@__P
   messageDesc(file_turnwire_tool_v1_tool_service, 10);
 
 /**
+ * Names a call to cancel.
+ *
  * @generated from message turnwire.tool.v1.CancelToolCallRequest
  */
 export type CancelToolCallRequest = Message<"turnwire.tool.v1.CancelToolCallRequest"> & {
   /**
+   * On whose behalf. A call of another user is not found.
+   *
    * @generated from field: turnwire.tool.v1.ToolCaller caller = 1;
    */
   caller?: ToolCaller | undefined;
 
   /**
+   * The call. 1 to 256 bytes.
+   *
    * @generated from field: string idempotency_key = 2;
    */
   idempotencyKey: string;
@@ -486,10 +635,14 @@ export const CancelToolCallRequestSchema: GenMessage<CancelToolCallRequest> = /*
   messageDesc(file_turnwire_tool_v1_tool_service, 11);
 
 /**
+ * The call after that.
+ *
  * @generated from message turnwire.tool.v1.CancelToolCallResponse
  */
 export type CancelToolCallResponse = Message<"turnwire.tool.v1.CancelToolCallResponse"> & {
   /**
+   * Where it stands.
+   *
    * @generated from field: turnwire.tool.v1.ToolCallState state = 1;
    */
   state: ToolCallState;
@@ -503,40 +656,56 @@ export const CancelToolCallResponseSchema: GenMessage<CancelToolCallResponse> = 
   messageDesc(file_turnwire_tool_v1_tool_service, 12);
 
 /**
+ * How a call ended.
+ *
  * @generated from enum turnwire.tool.v1.ToolOutcome
  */
 export enum ToolOutcome {
   /**
+   * Never sent.
+   *
    * @generated from enum value: TOOL_OUTCOME_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * The tool gave its result.
+   *
    * @generated from enum value: TOOL_OUTCOME_OK = 1;
    */
   OK = 1,
 
   /**
+   * The tool failed.
+   *
    * @generated from enum value: TOOL_OUTCOME_ERROR = 2;
    */
   ERROR = 2,
 
   /**
+   * The tool took too long.
+   *
    * @generated from enum value: TOOL_OUTCOME_TIMEOUT = 3;
    */
   TIMEOUT = 3,
 
   /**
+   * The call was cancelled.
+   *
    * @generated from enum value: TOOL_OUTCOME_CANCELLED = 4;
    */
   CANCELLED = 4,
 
   /**
+   * The peer lost the call; whether it took effect is not known.
+   *
    * @generated from enum value: TOOL_OUTCOME_UNKNOWN_OUTCOME = 5;
    */
   UNKNOWN_OUTCOME = 5,
 
   /**
+   * The tool's own policy denied it.
+   *
    * @generated from enum value: TOOL_OUTCOME_DENIED = 6;
    */
   DENIED = 6,
@@ -549,30 +718,42 @@ export const ToolOutcomeSchema: GenEnum<ToolOutcome> = /*@__PURE__*/
   enumDesc(file_turnwire_tool_v1_tool_service, 0);
 
 /**
+ * Where a call stands in the peer's ledger.
+ *
  * @generated from enum turnwire.tool.v1.ToolCallState
  */
 export enum ToolCallState {
   /**
+   * Never sent.
+   *
    * @generated from enum value: TOOL_CALL_STATE_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * The peer does not know the key: the call was not run here.
+   *
    * @generated from enum value: TOOL_CALL_STATE_NOT_SEEN = 1;
    */
   NOT_SEEN = 1,
 
   /**
+   * It runs.
+   *
    * @generated from enum value: TOOL_CALL_STATE_DISPATCHING = 2;
    */
   DISPATCHING = 2,
 
   /**
+   * It has its result.
+   *
    * @generated from enum value: TOOL_CALL_STATE_SETTLED = 3;
    */
   SETTLED = 3,
 
   /**
+   * It was begun and lost; whether it took effect is not known.
+   *
    * @generated from enum value: TOOL_CALL_STATE_IN_DOUBT = 4;
    */
   IN_DOUBT = 4,
@@ -585,50 +766,70 @@ export const ToolCallStateSchema: GenEnum<ToolCallState> = /*@__PURE__*/
   enumDesc(file_turnwire_tool_v1_tool_service, 1);
 
 /**
+ * Which family of packets a tool sends.
+ *
  * @generated from enum turnwire.tool.v1.ToolFamily
  */
 export enum ToolFamily {
   /**
+   * As CUSTOM.
+   *
    * @generated from enum value: TOOL_FAMILY_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
+   * CustomToolStart, CustomToolArgs, CustomToolDelta.
+   *
    * @generated from enum value: TOOL_FAMILY_CUSTOM = 1;
    */
   CUSTOM = 1,
 
   /**
+   * SearchToolStart, -FilterDelta, -QueriesDelta, -DocumentsDelta.
+   *
    * @generated from enum value: TOOL_FAMILY_SEARCH = 2;
    */
   SEARCH = 2,
 
   /**
+   * OpenUrlStart, OpenUrlUrls, OpenUrlDocuments.
+   *
    * @generated from enum value: TOOL_FAMILY_OPEN_URL = 3;
    */
   OPEN_URL = 3,
 
   /**
+   * ImageGenerationStart, -Heartbeat, -Final.
+   *
    * @generated from enum value: TOOL_FAMILY_IMAGE = 4;
    */
   IMAGE = 4,
 
   /**
+   * PythonToolStart, PythonToolDelta.
+   *
    * @generated from enum value: TOOL_FAMILY_PYTHON = 5;
    */
   PYTHON = 5,
 
   /**
+   * FileReaderStart, FileReaderResult.
+   *
    * @generated from enum value: TOOL_FAMILY_FILE_READER = 6;
    */
   FILE_READER = 6,
 
   /**
+   * MemoryToolStart, MemoryToolDelta, MemoryToolNoAccess.
+   *
    * @generated from enum value: TOOL_FAMILY_MEMORY = 7;
    */
   MEMORY = 7,
 
   /**
+   * BashToolStart, BashToolDelta.
+   *
    * @generated from enum value: TOOL_FAMILY_BASH = 8;
    */
   BASH = 8,
@@ -641,10 +842,15 @@ export const ToolFamilySchema: GenEnum<ToolFamily> = /*@__PURE__*/
   enumDesc(file_turnwire_tool_v1_tool_service, 2);
 
 /**
+ * Tools. A call is known by its idempotency key; what is settled stays readable for a while, so that an owner that takes a
+ * turn over can learn what became of a call.
+ *
  * @generated from service turnwire.tool.v1.ToolService
  */
 export const ToolService: GenService<{
   /**
+   * Lists the tools that the peer has for a caller.
+   *
    * @generated from rpc turnwire.tool.v1.ToolService.ListTools
    */
   listTools: {
@@ -653,6 +859,8 @@ export const ToolService: GenService<{
     output: typeof ListToolsResponseSchema;
   },
   /**
+   * Runs a call: packets while it works, then one result. A key that was used before is not run again; its result is given.
+   *
    * @generated from rpc turnwire.tool.v1.ToolService.ExecuteTool
    */
   executeTool: {
@@ -661,7 +869,7 @@ export const ToolService: GenService<{
     output: typeof ExecuteToolResponseSchema;
   },
   /**
-   * What became of a call (after a crash): not seen, running, settled with its result. The "reconcile" policy needs it.
+   * Tells what became of a call.
    *
    * @generated from rpc turnwire.tool.v1.ToolService.GetToolCall
    */
@@ -671,6 +879,8 @@ export const ToolService: GenService<{
     output: typeof GetToolCallResponseSchema;
   },
   /**
+   * Cancels a call that runs.
+   *
    * @generated from rpc turnwire.tool.v1.ToolService.CancelToolCall
    */
   cancelToolCall: {
