@@ -5,7 +5,13 @@
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import { SessionBusySchema } from "../../gen/turnwire/chat/v1/errors_pb.js";
-import { SessionSettingsSchema, ToolCallingMode, type ModelSelection, type SessionSettings, type TurnOptions } from "../../gen/turnwire/chat/v1/types_pb.js";
+import {
+  SessionSettingsSchema,
+  ToolCallingMode,
+  type ModelSelection,
+  type SessionSettings,
+  type TurnOptions,
+} from "../../gen/turnwire/chat/v1/types_pb.js";
 import { ErrorCode, UserInputSchema, type UserInput } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnStartedSchema, type TurnStarted } from "../../gen/turnwire/packet/v1/control_pb.js";
 import type { Model } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
@@ -48,17 +54,31 @@ export interface TurnPlan {
 }
 
 export type Accepted =
-  | { readonly kind: "accepted"; readonly turn: TurnRow; readonly plan: TurnPlan; readonly stopRequested: boolean }
+  | {
+      readonly kind: "accepted";
+      readonly turn: TurnRow;
+      readonly plan: TurnPlan;
+      readonly stopRequested: boolean;
+    }
   | { readonly kind: "replayed"; readonly turn: TurnRow };
 
 /** Validates, resolves and stores a send. Throws TurnErrors; nothing is stored then. */
-export async function acceptTurn(deps: ChatDeps, principal: Principal, request: SendRequest, signal: AbortSignal): Promise<Accepted> {
+export async function acceptTurn(
+  deps: ChatDeps,
+  principal: Principal,
+  request: SendRequest,
+  signal: AbortSignal,
+): Promise<Accepted> {
   refuseUnbuiltSend(request);
   requireText(request);
-  const session = request.sessionId === "" ? undefined : await deps.store.getSession(principal, request.sessionId);
+  const session =
+    request.sessionId === "" ? undefined : await deps.store.getSession(principal, request.sessionId);
   if (request.sessionId !== "" && !session) throw sessionNotFound(request.sessionId);
   if (session && request.newSession) {
-    throw new TurnError(ErrorCode.INVALID_ARGUMENT, { message: "new_session is only for a send without session_id", details: { field: "new_session" } });
+    throw new TurnError(ErrorCode.INVALID_ARGUMENT, {
+      message: "new_session is only for a send without session_id",
+      details: { field: "new_session" },
+    });
   }
   const plan = await resolvePlan(deps, principal, request, session, signal);
   await refuseWhenFull(deps, signal);
@@ -76,7 +96,11 @@ export async function acceptTurn(deps: ChatDeps, principal: Principal, request: 
     turnId: plan.started.turnId,
     userMessageId: plan.started.userMessageId,
     userInput: toBinary(UserInputSchema, plan.input),
-    lanes: plan.lanes.map((lane) => ({ modelIndex: lane.modelIndex, modelId: lane.model.modelId, messageId: lane.messageId })),
+    lanes: plan.lanes.map((lane) => ({
+      modelIndex: lane.modelIndex,
+      modelId: lane.model.modelId,
+      messageId: lane.messageId,
+    })),
     partition: partitionOf(plan.started.turnId),
     logId: deps.log.logId,
     owner: deps.incarnation,
@@ -84,7 +108,12 @@ export async function acceptTurn(deps: ChatDeps, principal: Principal, request: 
   });
   switch (outcome.kind) {
     case "accepted":
-      return { kind: "accepted", turn: outcome.turn, plan: { ...plan, parentMessageId: plan.parentMessageId ?? session?.currentMessageId }, stopRequested: outcome.stopRequested };
+      return {
+        kind: "accepted",
+        turn: outcome.turn,
+        plan: { ...plan, parentMessageId: plan.parentMessageId ?? session?.currentMessageId },
+        stopRequested: outcome.stopRequested,
+      };
     case "replayed":
       return outcome;
     case "conflict":
@@ -105,7 +134,13 @@ export async function acceptTurn(deps: ChatDeps, principal: Principal, request: 
   }
 }
 
-async function resolvePlan(deps: ChatDeps, principal: Principal, request: SendRequest, session: SessionRow | undefined, signal: AbortSignal): Promise<TurnPlan> {
+async function resolvePlan(
+  deps: ChatDeps,
+  principal: Principal,
+  request: SendRequest,
+  session: SessionRow | undefined,
+  signal: AbortSignal,
+): Promise<TurnPlan> {
   const settings = session ? fromBinary(SessionSettingsSchema, session.settings) : request.newSession;
   const options = mergeOptions(settings?.defaults, request.options);
   const lanes = await resolveLanes(deps, principal, request, settings, signal);
@@ -148,17 +183,32 @@ function mergeOptions(defaults: TurnOptions | undefined, own: TurnOptions | unde
   return merged;
 }
 
-async function resolveLanes(deps: ChatDeps, principal: Principal, request: SendRequest, settings: SessionSettings | undefined, signal: AbortSignal): Promise<LanePlan[]> {
+async function resolveLanes(
+  deps: ChatDeps,
+  principal: Principal,
+  request: SendRequest,
+  settings: SessionSettings | undefined,
+  signal: AbortSignal,
+): Promise<LanePlan[]> {
   const models = await deps.models.listModels(principal, signal);
-  const wanted: (ModelSelection | string)[] = request.models.length > 0 ? request.models : (settings?.modelIds ?? []);
+  const wanted: (ModelSelection | string)[] =
+    request.models.length > 0 ? request.models : (settings?.modelIds ?? []);
   if (wanted.length > deps.limits.maxLanes) {
-    throw new TurnError(ErrorCode.INVALID_ARGUMENT, { message: `at most ${deps.limits.maxLanes} models may answer one turn`, details: { field: "models" } });
+    throw new TurnError(ErrorCode.INVALID_ARGUMENT, {
+      message: `at most ${deps.limits.maxLanes} models may answer one turn`,
+      details: { field: "models" },
+    });
   }
   const selections: (ModelSelection | string)[] = wanted.length > 0 ? wanted : [""];
   return selections.map((wantedModel, modelIndex) => {
     const selection = typeof wantedModel === "string" ? undefined : wantedModel;
     const modelId = typeof wantedModel === "string" ? wantedModel : wantedModel.modelId;
-    return { modelIndex, model: findModel(models, modelId, `models[${modelIndex}].model_id`), selection, messageId: deps.newId() };
+    return {
+      modelIndex,
+      model: findModel(models, modelId, `models[${modelIndex}].model_id`),
+      selection,
+      messageId: deps.newId(),
+    };
   });
 }
 
@@ -177,37 +227,60 @@ function findModel(models: readonly Model[], modelId: string, field: string): Mo
   return found;
 }
 
-async function resolveTools(deps: ChatDeps, principal: Principal, options: Partial<TurnOptions>, signal: AbortSignal): Promise<{ tools: readonly Tool[]; forcedToolId: string | undefined }> {
+async function resolveTools(
+  deps: ChatDeps,
+  principal: Principal,
+  options: Partial<TurnOptions>,
+  signal: AbortSignal,
+): Promise<{ tools: readonly Tool[]; forcedToolId: string | undefined }> {
   const forcedToolId = options.forcedToolId || undefined;
   if (options.toolCalling === ToolCallingMode.OFF) {
-    if (forcedToolId) throw new TurnError(ErrorCode.INVALID_ARGUMENT, { message: "a tool is forced and tool calling is off", details: { field: "options.forced_tool_id" } });
+    if (forcedToolId)
+      throw new TurnError(ErrorCode.INVALID_ARGUMENT, {
+        message: "a tool is forced and tool calling is off",
+        details: { field: "options.forced_tool_id" },
+      });
     return { tools: [], forcedToolId: undefined };
   }
   const known = await deps.tools.listTools(principal, signal);
   const allowed = options.allowedTools?.toolIds;
   for (const toolId of [...(allowed ?? []), ...(forcedToolId ? [forcedToolId] : [])]) {
     if (known.some((tool) => tool.toolId === toolId)) continue;
-    throw new TurnError(ErrorCode.TOOL_NOT_FOUND, { message: `no tool is called "${toolId.slice(0, 128)}": ListTools names those that are there` });
+    throw new TurnError(ErrorCode.TOOL_NOT_FOUND, {
+      message: `no tool is called "${toolId.slice(0, 128)}": ListTools names those that are there`,
+    });
   }
   const tools = allowed ? known.filter((tool) => allowed.includes(tool.toolId)) : known;
   if (forcedToolId && !tools.some((tool) => tool.toolId === forcedToolId)) {
-    throw new TurnError(ErrorCode.INVALID_ARGUMENT, { message: "the forced tool is not among the allowed ones", details: { field: "options.forced_tool_id" } });
+    throw new TurnError(ErrorCode.INVALID_ARGUMENT, {
+      message: "the forced tool is not among the allowed ones",
+      details: { field: "options.forced_tool_id" },
+    });
   }
   return { tools, forcedToolId };
 }
 
 async function refuseWhenFull(deps: ChatDeps, signal: AbortSignal): Promise<void> {
   if ((await deps.log.fullness(signal)) < deps.limits.refuseTurnsAtFullness) return;
-  throw new TurnError(ErrorCode.OVERLOADED, { message: "the log is nearly full: no new turns until older ones expire", retryAfterMs: 60_000 });
+  throw new TurnError(ErrorCode.OVERLOADED, {
+    message: "the log is nearly full: no new turns until older ones expire",
+    retryAfterMs: 60_000,
+  });
 }
 
 function requireText(request: SendRequest): void {
   if (request.text.trim() !== "" || request.attachments.length > 0) return;
-  throw new TurnError(ErrorCode.INVALID_ARGUMENT, { message: "text is empty: write something or attach a file", details: { field: "text" } });
+  throw new TurnError(ErrorCode.INVALID_ARGUMENT, {
+    message: "text is empty: write something or attach a file",
+    details: { field: "text" },
+  });
 }
 
 function sessionNotFound(sessionId: string): TurnError {
-  return new TurnError(ErrorCode.NOT_FOUND, { message: `no session ${sessionId.slice(0, 128)}`, details: { field: "session_id" } });
+  return new TurnError(ErrorCode.NOT_FOUND, {
+    message: `no session ${sessionId.slice(0, 128)}`,
+    details: { field: "session_id" },
+  });
 }
 
 /** What TurnStarted shows of the input: whole, or its first 64 KiB and the id of the file that holds it all. */

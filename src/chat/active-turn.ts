@@ -10,11 +10,12 @@ import type { TurnState } from "../../gen/turnwire/chat/v1/turn_state_pb.js";
 import { StopReason, type TurnError as TurnErrorPayload } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { whileUnavailable } from "../lib/retry.js";
 import { deferred } from "../lib/signals.js";
-import type { Checkpoint, TurnRow } from "../store/store.js";
+import type { Claim } from "../replay/claim.js";
+import type { ArchivePart, Checkpoint, TurnRow } from "../store/store.js";
 import { closeOpen } from "../turn/close-open.js";
 import type { ChatDeps } from "./ports.js";
 import { saveTextFile } from "./text-file.js";
-import { FencedError, type TurnWriter } from "./turn-writer.js";
+import { FencedError, TurnWriter } from "./turn-writer.js";
 
 /** Why a running turn is ended from outside its loops. */
 export class TurnEnded extends Error {
@@ -38,6 +39,18 @@ export interface TurnContext {
   fenced(): FencedError;
 }
 
+export interface ActiveTurnOptions {
+  readonly row: TurnRow;
+  /** The claim in the log that makes this process the turn's writer. */
+  readonly claim: Claim;
+  /** Fold of what the log holds already; default: nothing. */
+  readonly state?: TurnState;
+  /** TurnStarted.started_at, ms: t_ms counts from it. */
+  readonly startedAtMs: number;
+  /** Aborts when the process gives up: then nothing of the turn is retried any more. */
+  readonly life: AbortSignal;
+}
+
 export class ActiveTurn implements TurnContext {
   readonly deps: ChatDeps;
   readonly row: TurnRow;
@@ -48,12 +61,25 @@ export class ActiveTurn implements TurnContext {
   readonly #ended = deferred();
   #nextCitation = 1;
 
-  /** @param life aborts when the process gives up: then nothing of the turn is retried any more. */
-  constructor(deps: ChatDeps, row: TurnRow, writer: TurnWriter, life: AbortSignal) {
+  constructor(deps: ChatDeps, options: ActiveTurnOptions) {
+    const { row, life } = options;
     this.deps = deps;
     this.row = row;
-    this.writer = writer;
     this.life = life;
+    this.writer = new TurnWriter({
+      log: deps.log,
+      key: { turnId: row.turnId, partition: row.partition },
+      clock: deps.clock,
+      incarnation: deps.incarnation,
+      epoch: options.claim.epoch,
+      position: options.claim.position,
+      state: options.state,
+      archivedSeq: row.archivedSeq,
+      startedAtMs: options.startedAtMs,
+      maxTurnBytes: deps.limits.maxTurnBytes,
+      saveArchive: (part) => this.#saveArchive(part),
+      onSizeLimit: () => void this.stop(StopReason.SIZE_LIMIT).catch(() => undefined), // a failed writer fails the turn's own loop
+    });
     for (const lane of row.lanes) this.#laneControllers.set(lane.modelIndex, new AbortController());
   }
 
@@ -116,13 +142,23 @@ export class ActiveTurn implements TurnContext {
   }
 
   async checkpoint(checkpoint: Checkpoint): Promise<boolean> {
-    const save = (): Promise<boolean> => this.deps.store.saveCheckpoint(this.row.turnId, this.epoch, checkpoint);
+    const save = (): Promise<boolean> =>
+      this.deps.store.saveCheckpoint(this.row.turnId, this.epoch, checkpoint);
     if (!(await whileUnavailable(save, this.deps.clock, this.signal))) throw this.fenced();
     return true;
   }
 
+  async #saveArchive(part: ArchivePart): Promise<void> {
+    const save = (): Promise<boolean> => this.deps.store.saveArchivePart(this.row.turnId, this.epoch, part);
+    if (!(await whileUnavailable(save, this.deps.clock, this.life))) throw this.fenced();
+  }
+
   saveTextFile(name: string, text: string): Promise<string> {
-    return whileUnavailable(() => saveTextFile(this.deps, this.row, this.epoch, this.deps.newId(), name, text), this.deps.clock, this.signal);
+    return whileUnavailable(
+      () => saveTextFile(this.deps, this.row, this.epoch, this.deps.newId(), name, text),
+      this.deps.clock,
+      this.signal,
+    );
   }
 
   reserveCitations(count: number): number {

@@ -14,7 +14,7 @@ import { ActiveTurn } from "./active-turn.js";
 import type { ChatDeps } from "./ports.js";
 import { runTurn } from "./run-turn.js";
 import { saveTextFile } from "./text-file.js";
-import { FencedError, TurnWriter } from "./turn-writer.js";
+import { FencedError } from "./turn-writer.js";
 
 /** Running turns end with size_limit from this fullness of the log; what is left is for claims and terminals. */
 const END_TURNS_AT_FULLNESS = 0.9;
@@ -52,18 +52,34 @@ export class ActiveTurns {
 
   /** Throws OVERLOADED or UNAVAILABLE when no further turn may start here. Before the accept. */
   admit(): void {
-    if (this.#draining) throw new TurnError(ErrorCode.UNAVAILABLE, { message: "the server is shutting down, try again", retryAfterMs: 1_000 });
-    if (this.#turns.size >= this.#deps.limits.maxRunningTurns) throw new TurnError(ErrorCode.OVERLOADED, { retryAfterMs: 1_000 });
+    if (this.#draining)
+      throw new TurnError(ErrorCode.UNAVAILABLE, {
+        message: "the server is shutting down, try again",
+        retryAfterMs: 1_000,
+      });
+    if (this.#turns.size >= this.#deps.limits.maxRunningTurns)
+      throw new TurnError(ErrorCode.OVERLOADED, { retryAfterMs: 1_000 });
   }
 
   /** Starts an accepted turn. It runs on by itself from here, whoever reads it or does not. */
-  start(row: TurnRow, plan: TurnPlan, assemble: () => Promise<readonly ModelMessage[]>, stopRequested: boolean): void {
+  start(
+    row: TurnRow,
+    plan: TurnPlan,
+    assemble: () => Promise<readonly ModelMessage[]>,
+    stopRequested: boolean,
+  ): void {
     const claimed = this.#claim(row, plan);
     this.#turns.set(row.turnId, claimed);
     void this.#run(row, plan, claimed, assemble, stopRequested);
   }
 
-  async #run(row: TurnRow, plan: TurnPlan, claimed: Promise<ActiveTurn>, assemble: () => Promise<readonly ModelMessage[]>, stopRequested: boolean): Promise<void> {
+  async #run(
+    row: TurnRow,
+    plan: TurnPlan,
+    claimed: Promise<ActiveTurn>,
+    assemble: () => Promise<readonly ModelMessage[]>,
+    stopRequested: boolean,
+  ): Promise<void> {
     const { logger } = this.#deps;
     try {
       const turn = await claimed;
@@ -78,7 +94,8 @@ export class ActiveTurns {
       }
     } catch (error) {
       // Fenced: another process ends it. Anything else: the log gave a typed refusal that recovery will meet again.
-      if (error instanceof FencedError) logger.warn({ turnId: row.turnId }, "the turn belongs to another process now");
+      if (error instanceof FencedError)
+        logger.warn({ turnId: row.turnId }, "the turn belongs to another process now");
       else logger.error({ err: error, turnId: row.turnId }, "the turn could not be ended here");
       claimed.then((turn) => turn.markEnded()).catch(() => undefined);
     } finally {
@@ -88,29 +105,28 @@ export class ActiveTurns {
   }
 
   async #claim(row: TurnRow, plan: TurnPlan): Promise<ActiveTurn> {
-    const { log, store, clock, limits, incarnation } = this.#deps;
+    const { log, clock, incarnation } = this.#deps;
     const key = { turnId: row.turnId, partition: row.partition };
-    const claim = await claimTurn(log, key, { minEpoch: row.epoch, incarnation, signal: this.life, firstClaim: true });
+    const claim = await claimTurn(log, key, {
+      minEpoch: row.epoch,
+      incarnation,
+      signal: this.life,
+      firstClaim: true,
+    });
     if (claim.epoch !== row.epoch) throw new FencedError("the turn was claimed by another process");
     const textFileId = plan.started.input?.textFileId;
-    if (textFileId) await whileUnavailable(() => saveTextFile(this.#deps, row, row.epoch, textFileId, "message.txt", plan.input.text), clock, this.life);
-    let turn: ActiveTurn | undefined;
-    const writer = new TurnWriter({
-      log,
-      key,
-      clock,
-      incarnation,
-      epoch: claim.epoch,
-      position: claim.position,
+    if (textFileId)
+      await whileUnavailable(
+        () => saveTextFile(this.#deps, row, row.epoch, textFileId, "message.txt", plan.input.text),
+        clock,
+        this.life,
+      );
+    return new ActiveTurn(this.#deps, {
+      row,
+      claim,
       startedAtMs: timestampMs(plan.started.startedAt!),
-      maxTurnBytes: limits.maxTurnBytes,
-      saveArchive: async (part) => {
-        if (!(await whileUnavailable(() => store.saveArchivePart(row.turnId, claim.epoch, part), clock, this.life))) throw new FencedError("another process owns the turn");
-      },
-      onSizeLimit: () => void turn?.stop(StopReason.SIZE_LIMIT),
+      life: this.life,
     });
-    turn = new ActiveTurn(this.#deps, row, writer, this.life);
-    return turn;
   }
 
   #armDeadline(turn: ActiveTurn, deadlineMs: number): AbortController {
@@ -132,7 +148,8 @@ export class ActiveTurns {
   async drain(graceMs: number): Promise<void> {
     this.#draining = true;
     const { clock } = this.#deps;
-    const allEnded = (): Promise<unknown> => Promise.allSettled([...this.#turns.values()].map(async (turn) => (await turn).ended));
+    const allEnded = (): Promise<unknown> =>
+      Promise.allSettled([...this.#turns.values()].map(async (turn) => (await turn).ended));
     await Promise.race([allEnded(), clock.sleep(graceMs)]);
     for (const turn of this.#running.values()) void turn.stop(StopReason.OWNER_LOST);
     await Promise.race([allEnded(), clock.sleep(5_000)]);

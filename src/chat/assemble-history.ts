@@ -16,7 +16,12 @@ const CHARS_PER_TOKEN = 3;
 const DEFAULT_MAX_CHARS = 400_000;
 
 /** The conversation that the lanes of a turn are asked with: system prompt, the branch up to the parent, the new message. */
-export async function assembleHistory(deps: ChatDeps, principal: Principal, plan: TurnPlan, signal: AbortSignal): Promise<readonly ModelMessage[]> {
+export async function assembleHistory(
+  deps: ChatDeps,
+  principal: Principal,
+  plan: TurnPlan,
+  signal: AbortSignal,
+): Promise<readonly ModelMessage[]> {
   const { parentMessageId } = plan;
   const load = () => deps.store.branch(principal, parentMessageId ?? "", BRANCH_LIMIT);
   const rows = parentMessageId ? await whileUnavailable(load, deps.clock, signal) : [];
@@ -26,7 +31,8 @@ export async function assembleHistory(deps: ChatDeps, principal: Principal, plan
     answer: row.answer && fromBinary(LaneStateSchema, row.answer),
   }));
   const systemPrompt = [plan.systemPrompt, plan.additionalContext].filter((text) => text !== "").join("\n\n");
-  return buildModelMessages({ systemPrompt, branch, userInput: plan.input, maxChars: maxChars(plan) }).messages;
+  return buildModelMessages({ systemPrompt, branch, userInput: plan.input, maxChars: maxChars(plan) })
+    .messages;
 }
 
 function maxChars(plan: TurnPlan): number {

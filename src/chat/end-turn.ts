@@ -37,7 +37,8 @@ export async function endTurn(turn: ActiveTurn, how?: CloseHow): Promise<void> {
     archive,
   };
   const patience = turn.life;
-  if ((await whileUnavailable(() => store.commitTurn(input), clock, patience)) === "fenced") throw new FencedError("another process owns the turn");
+  if ((await whileUnavailable(() => store.commitTurn(input), clock, patience)) === "fenced")
+    throw new FencedError("another process owns the turn");
   await writer.publishTerminal(terminalBatch, patience);
   await whileUnavailable(() => store.markClosed(row.turnId), clock, patience);
 }
@@ -56,7 +57,13 @@ function laneCommits(turn: ActiveTurn, state: TurnState, stop: OverallStop): Com
       toolCalls: toolCallRows(folded),
       citations: folded.citations.flatMap((citation) =>
         citation.document
-          ? [{ number: citation.number, documentId: citation.document.documentId, document: toBinary(DocumentSchema, citation.document) }]
+          ? [
+              {
+                number: citation.number,
+                documentId: citation.document.documentId,
+                document: toBinary(DocumentSchema, citation.document),
+              },
+            ]
           : [],
       ),
     };

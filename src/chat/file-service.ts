@@ -1,6 +1,10 @@
 /** FileService, the reading half: what turns stored because it was too long for a packet. */
 import { create } from "@bufbuild/protobuf";
-import { DownloadFileResponseSchema, FileService, GetFileResponseSchema } from "../../gen/turnwire/chat/v1/chat_service_pb.js";
+import {
+  DownloadFileResponseSchema,
+  FileService,
+  GetFileResponseSchema,
+} from "../../gen/turnwire/chat/v1/chat_service_pb.js";
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError } from "../lib/errors.js";
 import { bindService, messageFrame, type ServiceBinding } from "../lib/rpc/service-binding.js";
@@ -19,7 +23,11 @@ export function createFileService(store: Store): ServiceBinding {
       const file = await store.getFile(principal, request.fileId);
       if (!file) throw noFile(request.fileId);
       const offset = BigInt(request.offset);
-      if (offset > file.sizeBytes) throw new TurnError(ErrorCode.INVALID_ARGUMENT, { message: "offset is beyond the end of the file", details: { field: "offset" } });
+      if (offset > file.sizeBytes)
+        throw new TurnError(ErrorCode.INVALID_ARGUMENT, {
+          message: "offset is beyond the end of the file",
+          details: { field: "offset" },
+        });
       for await (const data of store.readFile(principal, request.fileId, offset)) {
         signal.throwIfAborted();
         yield messageFrame(create(DownloadFileResponseSchema, { data }));

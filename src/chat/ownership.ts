@@ -47,7 +47,9 @@ export class Ownership {
     const { store, incarnation } = this.#deps;
     await store.registerProcess({ incarnation, dataDirId: this.#dataDirId });
     const others = await store.listProcesses(incarnation);
-    await this.#buryProcesses(others.filter((other) => other.dataDirId === this.#dataDirId).map((other) => other.incarnation));
+    await this.#buryProcesses(
+      others.filter((other) => other.dataDirId === this.#dataDirId).map((other) => other.incarnation),
+    );
     this.#loop = this.#run();
   }
 
@@ -100,7 +102,10 @@ export class Ownership {
     for (;;) {
       const turns = await store.listOwnedTurns(dead, RECOVER_BATCH);
       if (turns.length === 0) break;
-      logger.info({ turns: turns.length, processes: dead.length }, "ending the turns of processes that are gone");
+      logger.info(
+        { turns: turns.length, processes: dead.length },
+        "ending the turns of processes that are gone",
+      );
       const before = turns.length;
       const failed = await this.#recoverAll(turns);
       if (failed === before) break; // the next beat tries again

@@ -1,6 +1,14 @@
 /** What the orchestrator needs from outside, passed in as one object by src/main. */
-import type { StreamCompletionRequest, StreamCompletionResponse, Model } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
-import type { ExecuteToolRequest, ExecuteToolResponse, Tool } from "../../gen/turnwire/tool/v1/tool_service_pb.js";
+import type {
+  StreamCompletionRequest,
+  StreamCompletionResponse,
+  Model,
+} from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import type {
+  ExecuteToolRequest,
+  ExecuteToolResponse,
+  Tool,
+} from "../../gen/turnwire/tool/v1/tool_service_pb.js";
 import type { Clock } from "../lib/clock.js";
 import type { Logger } from "../lib/log.js";
 import type { Principal } from "../lib/rpc/service-binding.js";
@@ -9,7 +17,10 @@ import type { Store } from "../store/store.js";
 
 /** The llm peer, seen from here. Errors are TurnErrors; a break or an abort cancels the call upstream at once. */
 export interface ModelPort {
-  streamCompletion(request: StreamCompletionRequest, signal: AbortSignal): AsyncIterable<StreamCompletionResponse>;
+  streamCompletion(
+    request: StreamCompletionRequest,
+    signal: AbortSignal,
+  ): AsyncIterable<StreamCompletionResponse>;
   listModels(principal: Principal, signal: AbortSignal): Promise<readonly Model[]>;
 }
 

@@ -5,7 +5,11 @@
  *
  * I1 what is yielded is a gap-free suffix after the cursor. I11 what cannot be served exactly is a typed error.
  */
-import { CursorAheadSchema, CursorExpiredSchema, LogReplacedSchema } from "../../gen/turnwire/chat/v1/errors_pb.js";
+import {
+  CursorAheadSchema,
+  CursorExpiredSchema,
+  LogReplacedSchema,
+} from "../../gen/turnwire/chat/v1/errors_pb.js";
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError } from "../lib/errors.js";
 import type { Position } from "../replay/replay-log.js";
@@ -55,7 +59,9 @@ export class TurnReader {
     const head = cursor.afterSeq > 0 || cursor.logId !== "" ? await this.headSeq(turn, signal) : 0;
     const replaced = cursor.logId !== "" && cursor.logId !== turn.logId;
     if (replaced || (turn.phase === "running" && turn.logId !== logId)) {
-      throw new TurnError(ErrorCode.LOG_REPLACED, { typed: [{ desc: LogReplacedSchema, value: { logId: turn.logId, headSeq: head } }] });
+      throw new TurnError(ErrorCode.LOG_REPLACED, {
+        typed: [{ desc: LogReplacedSchema, value: { logId: turn.logId, headSeq: head } }],
+      });
     }
     if (cursor.afterSeq > head) {
       throw new TurnError(ErrorCode.CURSOR_AHEAD, {
@@ -66,7 +72,12 @@ export class TurnReader {
   }
 
   /** What is there after the cursor, then (with `follow`) what comes, to the terminal. */
-  async *read(turn: TurnRow, cursor: Cursor, follow: boolean, signal: AbortSignal): AsyncGenerator<ReadBatch, void> {
+  async *read(
+    turn: TurnRow,
+    cursor: Cursor,
+    follow: boolean,
+    signal: AbortSignal,
+  ): AsyncGenerator<ReadBatch, void> {
     let row = turn;
     let afterSeq = cursor.afterSeq;
     for (;;) {
@@ -95,11 +106,18 @@ export class TurnReader {
     return row;
   }
 
-  async *#readRunning(turn: TurnRow, cursor: Cursor, follow: boolean, signal: AbortSignal): AsyncGenerator<ReadBatch, void> {
+  async *#readRunning(
+    turn: TurnRow,
+    cursor: Cursor,
+    follow: boolean,
+    signal: AbortSignal,
+  ): AsyncGenerator<ReadBatch, void> {
     const key = { turnId: turn.turnId, partition: turn.partition };
     const options = { hint: cursor.hint, signal };
     const { log } = this.#deps;
-    const entries = follow ? log.follow(key, cursor.afterSeq, options) : log.read(key, cursor.afterSeq, options);
+    const entries = follow
+      ? log.follow(key, cursor.afterSeq, options)
+      : log.read(key, cursor.afterSeq, options);
     let afterSeq = cursor.afterSeq;
     for await (const entry of entries) {
       const { batch, lastSeq } = trimEntry(entry, afterSeq);
@@ -125,7 +143,10 @@ export class TurnReader {
 }
 
 function isExpired(error: unknown): boolean {
-  return error instanceof TurnError && (error.code === ErrorCode.CURSOR_EXPIRED || error.code === ErrorCode.NOT_FOUND);
+  return (
+    error instanceof TurnError &&
+    (error.code === ErrorCode.CURSOR_EXPIRED || error.code === ErrorCode.NOT_FOUND)
+  );
 }
 
 /** An expired cursor says what could be had instead. */
@@ -133,6 +154,15 @@ function withOffer(error: unknown, turn: TurnRow, afterSeq: number): unknown {
   if (!isExpired(error)) return error;
   return new TurnError(ErrorCode.CURSOR_EXPIRED, {
     cause: error,
-    typed: [{ desc: CursorExpiredSchema, value: { oldestSeq: afterSeq + 1, headSeq: turn.terminalSeq, snapshotAvailable: turn.archivedSeq > 0 } }],
+    typed: [
+      {
+        desc: CursorExpiredSchema,
+        value: {
+          oldestSeq: afterSeq + 1,
+          headSeq: turn.terminalSeq,
+          snapshotAvailable: turn.archivedSeq > 0,
+        },
+      },
+    ],
   });
 }

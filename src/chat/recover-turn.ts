@@ -22,18 +22,32 @@ import { ActiveTurn } from "./active-turn.js";
 import { endTurn } from "./end-turn.js";
 import type { ChatDeps } from "./ports.js";
 import { saveTextFile } from "./text-file.js";
-import { FencedError, TurnWriter } from "./turn-writer.js";
+import { FencedError } from "./turn-writer.js";
 
-export type RecoveryReason = { readonly kind: "interrupted" } | { readonly kind: "stopped"; readonly stopReason: StopReason };
+export type RecoveryReason =
+  { readonly kind: "interrupted" } | { readonly kind: "stopped"; readonly stopReason: StopReason };
 
 /** Resolves with the last content seq when the turn is closed; undefined when another process was faster. */
-export async function recoverTurn(deps: ChatDeps, row: TurnRow, reason: RecoveryReason, life: AbortSignal): Promise<number | undefined> {
+export async function recoverTurn(
+  deps: ChatDeps,
+  row: TurnRow,
+  reason: RecoveryReason,
+  life: AbortSignal,
+): Promise<number | undefined> {
   const key = { turnId: row.turnId, partition: row.partition };
   const head = await deps.log.head(key, life);
   const wantedEpoch = Math.max(row.epoch, head?.epoch ?? 0) + 1;
   if (!(await deps.store.takeTurn(row.turnId, row.epoch, wantedEpoch, deps.incarnation))) return undefined;
-  const claim = await claimTurn(deps.log, key, { minEpoch: wantedEpoch - 1, incarnation: deps.incarnation, signal: life });
-  if (claim.epoch !== wantedEpoch && !(await deps.store.takeTurn(row.turnId, wantedEpoch, claim.epoch, deps.incarnation))) return undefined;
+  const claim = await claimTurn(deps.log, key, {
+    minEpoch: wantedEpoch - 1,
+    incarnation: deps.incarnation,
+    signal: life,
+  });
+  if (
+    claim.epoch !== wantedEpoch &&
+    !(await deps.store.takeTurn(row.turnId, wantedEpoch, claim.epoch, deps.incarnation))
+  )
+    return undefined;
   // Read again under the new epoch: the commit may have come between.
   const current = await deps.store.loadTurn(row.turnId);
   if (!current || current.phase === "closed") return undefined;
@@ -45,7 +59,13 @@ export async function recoverTurn(deps: ChatDeps, row: TurnRow, reason: Recovery
 }
 
 /** The terminal of a committed turn: those bytes and nothing else. */
-async function publishCommitted(deps: ChatDeps, key: TurnLogKey, row: TurnRow, claim: Claim, life: AbortSignal): Promise<void> {
+async function publishCommitted(
+  deps: ChatDeps,
+  key: TurnLogKey,
+  row: TurnRow,
+  claim: Claim,
+  life: AbortSignal,
+): Promise<void> {
   const missing = row.terminalSeq - claim.lastSeq;
   if (missing === 1) {
     const entry = {
@@ -58,7 +78,8 @@ async function publishCommitted(deps: ChatDeps, key: TurnLogKey, row: TurnRow, c
     };
     const outcome = await appendSurely(deps.log, key, claim.position, entry, life);
     if (outcome.kind === "fenced") throw new FencedError("another process owns the turn");
-    if (outcome.kind !== "appended") throw new Error(`the terminal of turn ${row.turnId} could not be appended: ${outcome.kind}`);
+    if (outcome.kind !== "appended")
+      throw new Error(`the terminal of turn ${row.turnId} could not be appended: ${outcome.kind}`);
   } else if (missing !== 0) {
     // The log lost acked packets; the archive has them all, so readers lose nothing.
     deps.logger.error({ turnId: row.turnId, missing }, "the log of a committed turn lost entries");
@@ -66,27 +87,26 @@ async function publishCommitted(deps: ChatDeps, key: TurnLogKey, row: TurnRow, c
   await deps.store.markClosed(row.turnId);
 }
 
-async function closeRunning(deps: ChatDeps, key: TurnLogKey, row: TurnRow, claim: Claim, reason: RecoveryReason, life: AbortSignal): Promise<number> {
+async function closeRunning(
+  deps: ChatDeps,
+  key: TurnLogKey,
+  row: TurnRow,
+  claim: Claim,
+  reason: RecoveryReason,
+  life: AbortSignal,
+): Promise<number> {
   const state = await foldLog(deps, key, life);
   const started = fromBinary(TurnStartedSchema, row.plan);
-  const writer = new TurnWriter({
-    log: deps.log,
-    key,
-    clock: deps.clock,
-    incarnation: deps.incarnation,
-    epoch: claim.epoch,
-    position: claim.position,
+  const current = { ...row, epoch: claim.epoch, owner: deps.incarnation };
+  const turn = new ActiveTurn(deps, {
+    row: current,
+    claim,
     state,
     startedAtMs: timestampMs(started.startedAt!),
-    archivedSeq: row.archivedSeq,
-    maxTurnBytes: deps.limits.maxTurnBytes,
-    saveArchive: async (part) => {
-      if (!(await deps.store.saveArchivePart(row.turnId, claim.epoch, part))) throw new FencedError("another process owns the turn");
-    },
-    onSizeLimit: () => undefined,
+    life,
   });
+  const { writer } = turn;
   await writer.rearchive(deps.log.read(key, row.archivedSeq, { signal: life }));
-  const turn = new ActiveTurn(deps, { ...row, epoch: claim.epoch, owner: deps.incarnation }, writer, life);
   const lastContentSeq = state.seq;
   if (!state.started) {
     await keepLongInput(deps, row, claim.epoch, started.input?.textFileId ?? "");
@@ -120,7 +140,9 @@ async function keepLongInput(deps: ChatDeps, row: TurnRow, epoch: number, fileId
 async function closeReason(deps: ChatDeps, row: TurnRow, reason: RecoveryReason): Promise<CloseHow> {
   const checkpoints = await deps.store.listCheckpoints(row.turnId);
   const settledResults = new Map<string, ToolCallResult>();
-  for (const checkpoint of checkpoints) if (checkpoint.kind === "result") settledResults.set(checkpoint.callId, fromBinary(ToolCallResultSchema, checkpoint.data));
+  for (const checkpoint of checkpoints)
+    if (checkpoint.kind === "result")
+      settledResults.set(checkpoint.callId, fromBinary(ToolCallResultSchema, checkpoint.data));
   const inDoubtCallIds = new Set(checkpoints.filter(isDispatching).map((checkpoint) => checkpoint.callId));
   const calls = { settledResults, inDoubtCallIds };
   return reason.kind === "stopped"

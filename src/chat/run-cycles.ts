@@ -10,7 +10,15 @@ import {
 } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import type { Usage } from "../../gen/turnwire/packet/v1/common_pb.js";
 import type { Packet } from "../../gen/turnwire/packet/v1/packet_pb.js";
-import { nextAction, recordStep, recordToolResults, refuseCalls, startCycles, type LaneAction, type LaneOutcome } from "../turn/cycle.js";
+import {
+  nextAction,
+  recordStep,
+  recordToolResults,
+  refuseCalls,
+  startCycles,
+  type LaneAction,
+  type LaneOutcome,
+} from "../turn/cycle.js";
 import type { StepOptions, StepOutcome } from "../turn/decode.js";
 import { appendStep } from "../turn/history.js";
 import { addUsage, packet, zeroUsage } from "../turn/packets.js";
@@ -46,19 +54,54 @@ export async function* runCycles(run: LaneRun): AsyncGenerator<readonly Packet[]
     const action = nextAction(state);
     switch (action.kind) {
       case "call_model": {
-        yield [packet("cycleStarted", { cycle: action.cycle, modelId: lane.model.modelId, attempt: 1, toolChoice: action.toolChoice }, here)];
+        yield [
+          packet(
+            "cycleStarted",
+            { cycle: action.cycle, modelId: lane.model.modelId, attempt: 1, toolChoice: action.toolChoice },
+            here,
+          ),
+        ];
         const request = completionRequest(run, messages, action);
-        if (!step) await turn.checkpoint({ kind: "input", modelIndex: lane.modelIndex, data: toBinary(StreamCompletionRequestSchema, request) });
-        step = yield* streamStep({ models: turn.deps.models, request, step: stepOptions(run, action, placement), clock: turn.deps.clock, signal: run.signal });
+        if (!step)
+          await turn.checkpoint({
+            kind: "input",
+            modelIndex: lane.modelIndex,
+            data: toBinary(StreamCompletionRequestSchema, request),
+          });
+        step = yield* streamStep({
+          models: turn.deps.models,
+          request,
+          step: stepOptions(run, action, placement),
+          clock: turn.deps.clock,
+          signal: run.signal,
+        });
         usage = addUsage(usage, step.usage);
-        yield [packet("cycleEnd", { cycle: action.cycle, finishReason: step.finishReason, usage: step.usage }, here)];
+        yield [
+          packet(
+            "cycleEnd",
+            { cycle: action.cycle, finishReason: step.finishReason, usage: step.usage },
+            here,
+          ),
+        ];
         state = recordStep(state, step);
         break;
       }
       case "run_tools": {
         const cycleMessage = toBinary(ModelMessageSchema, step!.assistantMessage);
-        await turn.checkpoint({ kind: "cycle", modelIndex: lane.modelIndex, cycle: action.cycle, data: cycleMessage });
-        const results = yield* runTools({ turn, plan, lane, cycle: action.cycle, calls: action.calls, signal: run.signal });
+        await turn.checkpoint({
+          kind: "cycle",
+          modelIndex: lane.modelIndex,
+          cycle: action.cycle,
+          data: cycleMessage,
+        });
+        const results = yield* runTools({
+          turn,
+          plan,
+          lane,
+          cycle: action.cycle,
+          calls: action.calls,
+          signal: run.signal,
+        });
         messages = appendStep(messages, step!, results);
         state = recordToolResults(state, results);
         break;
@@ -70,15 +113,28 @@ export async function* runCycles(run: LaneRun): AsyncGenerator<readonly Packet[]
   }
 }
 
-function laneEnd(lane: LanePlan, step: StepOutcome | undefined, end: LaneOutcome, usage: Usage): readonly Packet[] {
+function laneEnd(
+  lane: LanePlan,
+  step: StepOutcome | undefined,
+  end: LaneOutcome,
+  usage: Usage,
+): readonly Packet[] {
   const here = lanePlacementOf(lane.modelIndex);
   const modelId = step?.modelId || lane.model.modelId;
   const error = end.error && { ...end.error, modelId };
-  const ended = packet("laneEnd", { outcome: end.outcome, finishReason: end.finishReason, usage, modelId, error }, here);
+  const ended = packet(
+    "laneEnd",
+    { outcome: end.outcome, finishReason: end.finishReason, usage, modelId, error },
+    here,
+  );
   return error ? [packet("error", error, here), ended] : [ended];
 }
 
-function completionRequest(run: LaneRun, messages: readonly ModelMessage[], action: CallModel): StreamCompletionRequest {
+function completionRequest(
+  run: LaneRun,
+  messages: readonly ModelMessage[],
+  action: CallModel,
+): StreamCompletionRequest {
   const { plan, lane, turn } = run;
   const tools = lane.model.tools ? plan.tools : [];
   const offered = action.tools.kind === "none" ? [] : tools;
@@ -98,7 +154,11 @@ function completionRequest(run: LaneRun, messages: readonly ModelMessage[], acti
     input: {
       modelId: lane.model.modelId,
       messages: [...messages],
-      tools: offered.map((tool) => ({ name: tool.name, description: tool.description, parametersJsonSchema: tool.parametersJsonSchema })),
+      tools: offered.map((tool) => ({
+        name: tool.name,
+        description: tool.description,
+        parametersJsonSchema: tool.parametersJsonSchema,
+      })),
       toolChoice: {
         mode: forced ? ToolChoiceMode.ONE : offered.length > 0 ? ToolChoiceMode.AUTO : ToolChoiceMode.NONE,
         toolName: forced?.name ?? "",
@@ -117,7 +177,10 @@ function stepOptions(run: LaneRun, action: CallModel, placement: LanePlacement):
     placement,
     newCallId: turn.deps.newId,
     toolByName: (name) => plan.tools.find((tool) => tool.name === name),
-    preAnswerMs: Math.max(0, Math.round(turn.deps.clock.now().getTime() - timestampMs(plan.started.startedAt!))),
+    preAnswerMs: Math.max(
+      0,
+      Math.round(turn.deps.clock.now().getTime() - timestampMs(plan.started.startedAt!)),
+    ),
     toolsOffered: action.tools.kind !== "none",
     modelId: lane.model.modelId,
     toolChoice: action.toolChoice,

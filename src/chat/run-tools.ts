@@ -7,8 +7,18 @@ import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import type { Packet } from "../../gen/turnwire/packet/v1/packet_pb.js";
 import { SectionStatus } from "../../gen/turnwire/packet/v1/control_pb.js";
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
-import { ToolCallResultSchema, ToolCallStatus, type ToolCallResult } from "../../gen/turnwire/packet/v1/tools_pb.js";
-import { ExecuteToolRequestSchema, ToolOutcome, type ExecuteToolRequest, type Tool, type ToolResult } from "../../gen/turnwire/tool/v1/tool_service_pb.js";
+import {
+  ToolCallResultSchema,
+  ToolCallStatus,
+  type ToolCallResult,
+} from "../../gen/turnwire/packet/v1/tools_pb.js";
+import {
+  ExecuteToolRequestSchema,
+  ToolOutcome,
+  type ExecuteToolRequest,
+  type Tool,
+  type ToolResult,
+} from "../../gen/turnwire/tool/v1/tool_service_pb.js";
 import { AsyncQueue } from "../lib/async-queue.js";
 import { TurnError } from "../lib/errors.js";
 import { abortable } from "../lib/signals.js";
@@ -53,7 +63,10 @@ export async function* runTools(run: ToolRun): AsyncGenerator<readonly Packet[],
   };
   const onAbort = (): void => queue.fail(run.signal.reason);
   run.signal.addEventListener("abort", onAbort, { once: true });
-  const workers = Array.from({ length: Math.min(run.calls.length, run.turn.deps.limits.maxParallelTools) }, worker);
+  const workers = Array.from(
+    { length: Math.min(run.calls.length, run.turn.deps.limits.maxParallelTools) },
+    worker,
+  );
   Promise.all(workers).then(
     () => queue.close(),
     (error: unknown) => queue.fail(error),
@@ -76,26 +89,54 @@ async function runCall(run: ToolRun, call: DecodedCall, index: number, emit: Emi
   const refusal = refuse(run, call, tool);
   const ended = refusal ?? (await execute(run, call, index, tool!, emit));
   const result = await toCallResult(turn, call, ended);
-  await turn.checkpoint({ kind: "result", modelIndex: run.lane.modelIndex, cycle: run.cycle, callId: call.callId, data: toBinary(ToolCallResultSchema, result) });
+  await turn.checkpoint({
+    kind: "result",
+    modelIndex: run.lane.modelIndex,
+    cycle: run.cycle,
+    callId: call.callId,
+    data: toBinary(ToolCallResultSchema, result),
+  });
   const durationMs = Math.round(turn.deps.clock.monotonicMs() - startedMs);
   await emit([
     packet("toolCallResult", result, call.placement),
-    packet("sectionEnd", { status: sectionStatus(result.status), message: ended.error?.message ?? "", durationMs }, call.placement),
+    packet(
+      "sectionEnd",
+      { status: sectionStatus(result.status), message: ended.error?.message ?? "", durationMs },
+      call.placement,
+    ),
   ]);
-  return { callId: call.callId, status: result.status, modelText: ended.modelText, stopsTurn: tool?.stopsTurn ?? false };
+  return {
+    callId: call.callId,
+    status: result.status,
+    modelText: ended.modelText,
+    stopsTurn: tool?.stopsTurn ?? false,
+  };
 }
 
 /** A call that must not be dispatched is answered here, so that every provider call id has its answer. */
 function refuse(run: ToolRun, call: DecodedCall, tool: Tool | undefined): ToolResult | undefined {
   if (!tool) {
     const names = run.plan.tools.map((known) => known.name).join(", ");
-    return failed(ToolOutcome.ERROR, `There is no tool called "${call.toolName.slice(0, 128)}". ${names ? `The tools are: ${names}.` : "No tools can be used."}`);
+    return failed(
+      ToolOutcome.ERROR,
+      `There is no tool called "${call.toolName.slice(0, 128)}". ${names ? `The tools are: ${names}.` : "No tools can be used."}`,
+    );
   }
-  if (!call.argumentsValid) return failed(ToolOutcome.ERROR, `The arguments of ${tool.name} are not valid JSON. Send one JSON object that fits the tool's schema.`);
+  if (!call.argumentsValid)
+    return failed(
+      ToolOutcome.ERROR,
+      `The arguments of ${tool.name} are not valid JSON. Send one JSON object that fits the tool's schema.`,
+    );
   return undefined;
 }
 
-async function execute(run: ToolRun, call: DecodedCall, index: number, tool: Tool, emit: Emit): Promise<ToolResult> {
+async function execute(
+  run: ToolRun,
+  call: DecodedCall,
+  index: number,
+  tool: Tool,
+  emit: Emit,
+): Promise<ToolResult> {
   const { turn } = run;
   const timeoutMs = tool.timeout ? Number(tool.timeout.seconds) * 1000 : turn.deps.limits.toolTimeoutMs;
   const request = toolRequest(run, call, index, tool, timeoutMs);
@@ -104,7 +145,14 @@ async function execute(run: ToolRun, call: DecodedCall, index: number, tool: Too
     modelIndex: run.lane.modelIndex,
     cycle: run.cycle,
     callId: call.callId,
-    data: toBinary(ExecuteToolRequestSchema, create(ExecuteToolRequestSchema, { callId: call.callId, toolId: tool.toolId, idempotencyKey: request.idempotencyKey })),
+    data: toBinary(
+      ExecuteToolRequestSchema,
+      create(ExecuteToolRequestSchema, {
+        callId: call.callId,
+        toolId: tool.toolId,
+        idempotencyKey: request.idempotencyKey,
+      }),
+    ),
   });
   if (!stored) throw turn.fenced();
   run.signal.throwIfAborted();
@@ -123,7 +171,14 @@ async function execute(run: ToolRun, call: DecodedCall, index: number, tool: Too
 }
 
 /** Reads one ExecuteTool stream up to its result, within the call's time and never longer silent than SILENCE_MS. */
-async function readTool(turn: TurnContext, request: ExecuteToolRequest, call: DecodedCall, own: AbortController, timeoutMs: number, emit: Emit): Promise<ToolResult> {
+async function readTool(
+  turn: TurnContext,
+  request: ExecuteToolRequest,
+  call: DecodedCall,
+  own: AbortController,
+  timeoutMs: number,
+  emit: Emit,
+): Promise<ToolResult> {
   const { clock } = turn.deps;
   const deadline = clock.monotonicMs() + timeoutMs + 2_000; // the tool's own deadline answers first
   const events = turn.deps.tools.executeTool(request, own.signal)[Symbol.asyncIterator]();
@@ -134,7 +189,9 @@ async function readTool(turn: TurnContext, request: ExecuteToolRequest, call: De
       throw new TurnError(ErrorCode.TOOL_TIMEOUT);
     });
     timedOut.catch(() => undefined);
-    const next = await abortable(Promise.race([events.next(), timedOut]), own.signal).finally(() => timer.abort());
+    const next = await abortable(Promise.race([events.next(), timedOut]), own.signal).finally(() =>
+      timer.abort(),
+    );
     if (next.done) throw new TurnError(ErrorCode.TOOL_FAILED, { message: "the tool ended without a result" });
     const { event } = next.value;
     if (event.case === "result") return event.value;
@@ -143,10 +200,22 @@ async function readTool(turn: TurnContext, request: ExecuteToolRequest, call: De
   }
 }
 
-function toolRequest(run: ToolRun, call: DecodedCall, index: number, tool: Tool, timeoutMs: number): ExecuteToolRequest {
+function toolRequest(
+  run: ToolRun,
+  call: DecodedCall,
+  index: number,
+  tool: Tool,
+  timeoutMs: number,
+): ExecuteToolRequest {
   const { row, epoch, deps } = run.turn;
   return create(ExecuteToolRequestSchema, {
-    caller: { tenantId: row.tenantId, userId: row.userId, sessionId: row.sessionId, turnId: row.turnId, epoch },
+    caller: {
+      tenantId: row.tenantId,
+      userId: row.userId,
+      sessionId: row.sessionId,
+      turnId: row.turnId,
+      epoch,
+    },
     callId: call.callId,
     toolId: tool.toolId,
     argumentsJson: call.argumentsJson === "" ? "{}" : call.argumentsJson,
@@ -165,18 +234,33 @@ function resultOfFailure(error: unknown, tool: Tool): ToolResult {
       return failed(ToolOutcome.TIMEOUT, `The call to ${tool.name} took too long and was ended.`);
     case ErrorCode.UNAVAILABLE:
       // Whether it ran is not known: said, never re-run (I8).
-      return failed(tool.idempotent ? ToolOutcome.ERROR : ToolOutcome.UNKNOWN_OUTCOME, `The connection to ${tool.name} was lost; whether it took effect is not known.`);
+      return failed(
+        tool.idempotent ? ToolOutcome.ERROR : ToolOutcome.UNKNOWN_OUTCOME,
+        `The connection to ${tool.name} was lost; whether it took effect is not known.`,
+      );
     default:
       return failed(ToolOutcome.ERROR, `The tool ${tool.name} failed: ${failure.message}`);
   }
 }
 
 function failed(outcome: ToolOutcome, text: string): ToolResult {
-  return { $typeName: "turnwire.tool.v1.ToolResult", outcome, modelText: text, truncated: false, documents: [], files: [], resultJson: "" };
+  return {
+    $typeName: "turnwire.tool.v1.ToolResult",
+    outcome,
+    modelText: text,
+    truncated: false,
+    documents: [],
+    files: [],
+    resultJson: "",
+  };
 }
 
 /** The packet's form of a result: text beyond 64 KiB goes to a file, its head stays inline. */
-async function toCallResult(turn: TurnContext, call: DecodedCall, ended: ToolResult): Promise<ToolCallResult> {
+async function toCallResult(
+  turn: TurnContext,
+  call: DecodedCall,
+  ended: ToolResult,
+): Promise<ToolCallResult> {
   const text = ended.modelText;
   const whole = Buffer.byteLength(text) <= INLINE_TEXT_BYTES;
   return create(ToolCallResultSchema, {

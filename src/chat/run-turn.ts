@@ -18,7 +18,11 @@ import { FencedError } from "./turn-writer.js";
  * Runs a claimed turn to its end. Never throws for what goes wrong inside the turn: that becomes its typed end. Throws
  * FencedError when the turn belongs to another process now, and the log's typed error when nothing can be appended.
  */
-export async function runTurn(turn: ActiveTurn, plan: TurnPlan, assemble: () => Promise<readonly ModelMessage[]>): Promise<void> {
+export async function runTurn(
+  turn: ActiveTurn,
+  plan: TurnPlan,
+  assemble: () => Promise<readonly ModelMessage[]>,
+): Promise<void> {
   const { writer, signal } = turn;
   let how: CloseHow | undefined;
   try {
@@ -35,7 +39,12 @@ export async function runTurn(turn: ActiveTurn, plan: TurnPlan, assemble: () => 
 }
 
 /** A lane that fails ends as a lane: the others go on. A lane that was stopped has been closed already. */
-async function* runLane(turn: ActiveTurn, plan: TurnPlan, lane: LanePlan, messages: readonly ModelMessage[]): AsyncGenerator<readonly Packet[]> {
+async function* runLane(
+  turn: ActiveTurn,
+  plan: TurnPlan,
+  lane: LanePlan,
+  messages: readonly ModelMessage[],
+): AsyncGenerator<readonly Packet[]> {
   const signal = turn.laneSignal(lane.modelIndex);
   try {
     yield* runCycles({ turn, plan, lane, messages, signal });
@@ -43,7 +52,10 @@ async function* runLane(turn: ActiveTurn, plan: TurnPlan, lane: LanePlan, messag
     if (turn.signal.aborted || thrown instanceof FencedError) throw thrown;
     if (signal.aborted) return;
     const error = TurnError.from(thrown);
-    turn.deps.logger.error({ err: error.cause ?? error, turnId: turn.row.turnId, modelIndex: lane.modelIndex }, "a lane failed");
+    turn.deps.logger.error(
+      { err: error.cause ?? error, turnId: turn.row.turnId, modelIndex: lane.modelIndex },
+      "a lane failed",
+    );
     await turn.failLane(lane.modelIndex, errorMessage(error, lane.model.modelId));
   }
 }
@@ -52,8 +64,9 @@ function howItEnded(thrown: unknown): CloseHow {
   if (thrown instanceof FencedError) throw thrown;
   if (thrown instanceof TurnEnded) {
     const { stopReason } = thrown;
-    return stopReason === StopReason.OWNER_LOST ? { kind: "interrupted", stopReason } : { kind: "stopped", stopReason };
+    return stopReason === StopReason.OWNER_LOST
+      ? { kind: "interrupted", stopReason }
+      : { kind: "stopped", stopReason };
   }
   return { kind: "error", error: errorMessage(TurnError.from(thrown)) };
 }
-

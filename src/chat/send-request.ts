@@ -15,11 +15,20 @@ export type SendRequest = SendMessageRequest | SendMessageAndWaitRequest | Start
  * change is left out: who asks (client_id), what to do when busy, and credentials, which are never stored.
  */
 export function hashSendRequest(request: SendRequest): string {
-  const fields = { ...request, $typeName: undefined, $unknown: undefined, clientId: "", mcpCredentials: [], ifBusy: 0 };
+  const fields = {
+    ...request,
+    $typeName: undefined,
+    $unknown: undefined,
+    clientId: "",
+    mcpCredentials: [],
+    ifBusy: 0,
+  };
   delete (fields as Record<string, unknown>).$typeName;
   delete (fields as Record<string, unknown>).$unknown;
   const message = create(SendMessageRequestSchema, fields as never);
-  return createHash("sha256").update(canonicalJson(toJson(SendMessageRequestSchema, message))).digest("hex");
+  return createHash("sha256")
+    .update(canonicalJson(toJson(SendMessageRequestSchema, message)))
+    .digest("hex");
 }
 
 function canonicalJson(value: unknown): string {

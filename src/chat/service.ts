@@ -25,10 +25,16 @@ import {
 } from "../../gen/turnwire/chat/v1/chat_service_pb.js";
 import { TurnStateSchema, type TurnState } from "../../gen/turnwire/chat/v1/turn_state_pb.js";
 import { SessionSettingsSchema, TurnStatus } from "../../gen/turnwire/chat/v1/types_pb.js";
-import { ErrorCode, StopReason } from "../../gen/turnwire/packet/v1/common_pb.js";
+import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnStartedSchema } from "../../gen/turnwire/packet/v1/control_pb.js";
 import { TurnError } from "../lib/errors.js";
-import { bindService, messageFrame, type CallContext, type Principal, type ServiceBinding } from "../lib/rpc/service-binding.js";
+import {
+  bindService,
+  messageFrame,
+  type CallContext,
+  type Principal,
+  type ServiceBinding,
+} from "../lib/rpc/service-binding.js";
 import type { Page, SessionRow, StopTarget, TurnPhase, TurnRow } from "../store/store.js";
 import { emptyTurnState } from "../turn/fold.js";
 import { cutText } from "../turn/packets.js";
@@ -56,27 +62,46 @@ export function createChatService(deps: ChatDeps, turns: ActiveTurns): ServiceBi
 
   async function ownTurn(principal: Principal, turnId: string): Promise<TurnRow> {
     const turn = await store.getTurn(principal, turnId);
-    if (!turn) throw new TurnError(ErrorCode.NOT_FOUND, { message: `no turn ${turnId}`, details: { field: "turn_id" } });
+    if (!turn)
+      throw new TurnError(ErrorCode.NOT_FOUND, {
+        message: `no turn ${turnId}`,
+        details: { field: "turn_id" },
+      });
     return turn;
   }
 
   async function ownSession(principal: Principal, sessionId: string): Promise<SessionRow> {
     const session = await store.getSession(principal, sessionId);
-    if (!session) throw new TurnError(ErrorCode.NOT_FOUND, { message: `no session ${sessionId}`, details: { field: "session_id" } });
+    if (!session)
+      throw new TurnError(ErrorCode.NOT_FOUND, {
+        message: `no session ${sessionId}`,
+        details: { field: "session_id" },
+      });
     return session;
   }
 
   /** Accepts a send and sets its turn going; a repeat finds the turn that is there. */
-  async function startTurn(request: SendRequest, context: CallContext): Promise<{ turn: TurnRow; receipt: SendReceipt }> {
+  async function startTurn(
+    request: SendRequest,
+    context: CallContext,
+  ): Promise<{ turn: TurnRow; receipt: SendReceipt }> {
     turns.admit();
     const { principal } = context;
     const accepted = await acceptTurn(deps, principal, request, context.signal);
     const { turn } = accepted;
     if (accepted.kind === "accepted") {
-      turns.start(turn, accepted.plan, () => assembleHistory(deps, principal, accepted.plan, turns.life), accepted.stopRequested);
+      turns.start(
+        turn,
+        accepted.plan,
+        () => assembleHistory(deps, principal, accepted.plan, turns.life),
+        accepted.stopRequested,
+      );
     }
     const disposition = accepted.kind === "accepted" ? SendDisposition.STARTED : SendDisposition.REPLAYED;
-    return { turn, receipt: create(SendReceiptSchema, { requestId: turn.requestId, disposition, turnId: turn.turnId }) };
+    return {
+      turn,
+      receipt: create(SendReceiptSchema, { requestId: turn.requestId, disposition, turnId: turn.turnId }),
+    };
   }
 
   return bindService(ChatService, {
@@ -97,21 +122,43 @@ export function createChatService(deps: ChatDeps, turns: ActiveTurns): ServiceBi
     async getSession(request, { principal, signal }) {
       if (request.shareToken) throw notBuilt("share_token");
       const session = await ownSession(principal, request.sessionId);
-      const running = await store.listTurns(principal, { size: 16, token: "" }, { sessionId: session.sessionId, phases: ["running"] });
-      const summaries = await Promise.all(running.rows.map(async (turn) => viewTurn(turn, await reader.headSeq(turn, signal))));
-      const mainline = session.currentMessageId ? await store.branch(principal, session.currentMessageId, MAINLINE_MESSAGES) : [];
+      const running = await store.listTurns(
+        principal,
+        { size: 16, token: "" },
+        { sessionId: session.sessionId, phases: ["running"] },
+      );
+      const summaries = await Promise.all(
+        running.rows.map(async (turn) => viewTurn(turn, await reader.headSeq(turn, signal))),
+      );
+      const mainline = session.currentMessageId
+        ? await store.branch(principal, session.currentMessageId, MAINLINE_MESSAGES)
+        : [];
       const hasMore = mainline.length > 0 && mainline[0]!.parentMessageId !== "";
-      return create(GetSessionResponseSchema, { session: viewSession(session, summaries), mainline: viewMessages(mainline), hasMore });
+      return create(GetSessionResponseSchema, {
+        session: viewSession(session, summaries),
+        mainline: viewMessages(mainline),
+        hasMore,
+      });
     },
 
     async listSessions(request, { principal }) {
-      const page = await store.listSessions(principal, pageOf(request), { query: request.query, onlyActive: request.onlyActive });
-      return create(ListSessionsResponseSchema, { sessions: page.rows.map((row) => viewSession(row)), nextPageToken: page.nextToken });
+      const page = await store.listSessions(principal, pageOf(request), {
+        query: request.query,
+        onlyActive: request.onlyActive,
+      });
+      return create(ListSessionsResponseSchema, {
+        sessions: page.rows.map((row) => viewSession(row)),
+        nextPageToken: page.nextToken,
+      });
     },
 
     async deleteSession(request, { principal, signal }) {
       const deleted = await store.deleteSession(principal, request.sessionId);
-      if (!deleted) throw new TurnError(ErrorCode.NOT_FOUND, { message: `no session ${request.sessionId}`, details: { field: "session_id" } });
+      if (!deleted)
+        throw new TurnError(ErrorCode.NOT_FOUND, {
+          message: `no session ${request.sessionId}`,
+          details: { field: "session_id" },
+        });
       for (const turn of deleted.turns) {
         turns.get(turn.turnId)?.fenced();
         await deps.log.erase({ turnId: turn.turnId, partition: turn.partition }, signal);
@@ -120,9 +167,19 @@ export function createChatService(deps: ChatDeps, turns: ActiveTurns): ServiceBi
     },
 
     async listMessages(request, { principal }) {
-      const page = await store.listMessages(principal, request.sessionId, pageOf(request), { ancestorsOf: request.ancestorsOf, childrenOf: request.childrenOf });
-      if (!page) throw new TurnError(ErrorCode.NOT_FOUND, { message: `no session ${request.sessionId}`, details: { field: "session_id" } });
-      return create(ListMessagesResponseSchema, { messages: viewMessages(page.rows), nextPageToken: page.nextToken });
+      const page = await store.listMessages(principal, request.sessionId, pageOf(request), {
+        ancestorsOf: request.ancestorsOf,
+        childrenOf: request.childrenOf,
+      });
+      if (!page)
+        throw new TurnError(ErrorCode.NOT_FOUND, {
+          message: `no session ${request.sessionId}`,
+          details: { field: "session_id" },
+        });
+      return create(ListMessagesResponseSchema, {
+        messages: viewMessages(page.rows),
+        nextPageToken: page.nextToken,
+      });
     },
 
     async *sendMessage(request, context) {
@@ -134,7 +191,8 @@ export function createChatService(deps: ChatDeps, turns: ActiveTurns): ServiceBi
     async sendMessageAndWait(request, context) {
       const { turn } = await startTurn(request, context);
       const state = emptyTurnState();
-      for await (const batch of reader.read(turn, FROM_THE_START, true, context.signal)) foldBatch(state, batch);
+      for await (const batch of reader.read(turn, FROM_THE_START, true, context.signal))
+        foldBatch(state, batch);
       return waitReply(turn, state);
     },
 
@@ -150,7 +208,12 @@ export function createChatService(deps: ChatDeps, turns: ActiveTurns): ServiceBi
 
     async stopTurn(request, { principal, signal }) {
       const stopped = await stopTurn(deps, turns, principal, stopTarget(request), request.modelIndex, signal);
-      const status = stopped.turnId === "" ? TurnStatus.UNSPECIFIED : stopped.wasRunning ? TurnStatus.RUNNING : TurnStatus.ENDED;
+      const status =
+        stopped.turnId === ""
+          ? TurnStatus.UNSPECIFIED
+          : stopped.wasRunning
+            ? TurnStatus.RUNNING
+            : TurnStatus.ENDED;
       return create(StopTurnResponseSchema, { stopSeq: stopped.stopSeq, turnId: stopped.turnId, status });
     },
 
@@ -160,8 +223,13 @@ export function createChatService(deps: ChatDeps, turns: ActiveTurns): ServiceBi
 
     async listTurns(request, { principal, signal }) {
       if (request.sessionId) await ownSession(principal, request.sessionId);
-      const page = await store.listTurns(principal, pageOf(request), { sessionId: request.sessionId, phases: phasesOf(request.statuses) });
-      const summaries = await Promise.all(page.rows.map(async (turn) => viewTurn(turn, await reader.headSeq(turn, signal))));
+      const page = await store.listTurns(principal, pageOf(request), {
+        sessionId: request.sessionId,
+        phases: phasesOf(request.statuses),
+      });
+      const summaries = await Promise.all(
+        page.rows.map(async (turn) => viewTurn(turn, await reader.headSeq(turn, signal))),
+      );
       return create(ListTurnsResponseSchema, { turns: summaries, nextPageToken: page.nextToken });
     },
 
@@ -183,9 +251,16 @@ function pageOf(request: { readonly pageSize: number; readonly pageToken: string
 }
 
 /** Pages of a list that is in memory; the token is the next index. */
-function pageList<T>(all: readonly T[], request: { readonly pageSize: number; readonly pageToken: string }): { rows: T[]; nextToken: string } {
+function pageList<T>(
+  all: readonly T[],
+  request: { readonly pageSize: number; readonly pageToken: string },
+): { rows: T[]; nextToken: string } {
   const { size, token } = pageOf(request);
-  if (!/^\d{0,6}$/.test(token)) throw new TurnError(ErrorCode.INVALID_ARGUMENT, { message: "page_token is not one of ours", details: { field: "page_token" } });
+  if (!/^\d{0,6}$/.test(token))
+    throw new TurnError(ErrorCode.INVALID_ARGUMENT, {
+      message: "page_token is not one of ours",
+      details: { field: "page_token" },
+    });
   const start = Number(token);
   const end = start + Math.min(size, 200);
   return { rows: all.slice(start, end), nextToken: end < all.length ? String(end) : "" };
@@ -194,7 +269,8 @@ function pageList<T>(all: readonly T[], request: { readonly pageSize: number; re
 function phasesOf(statuses: readonly TurnStatus[]): TurnPhase[] {
   if (statuses.length === 0) return [];
   const phases: TurnPhase[] = [];
-  if (statuses.some((status) => status === TurnStatus.RUNNING || status === TurnStatus.WAITING)) phases.push("running");
+  if (statuses.some((status) => status === TurnStatus.RUNNING || status === TurnStatus.WAITING))
+    phases.push("running");
   if (statuses.includes(TurnStatus.ENDED)) phases.push("committed", "closed");
   return phases;
 }
@@ -208,7 +284,10 @@ function stopTarget({ target }: StopTurnRequest): StopTarget {
     case "sessionId":
       return { kind: "session", sessionId: target.value };
     case undefined:
-      throw new TurnError(ErrorCode.INVALID_ARGUMENT, { message: "name a turn, a request or a session to stop", details: { field: "target" } });
+      throw new TurnError(ErrorCode.INVALID_ARGUMENT, {
+        message: "name a turn, a request or a session to stop",
+        details: { field: "target" },
+      });
   }
 }
 
@@ -229,18 +308,39 @@ function waitReply(turn: TurnRow, state: TurnState): SendMessageAndWaitResponse 
 }
 
 /** The whole state when it is small, else one part of its encoding; the token is "atSeq.index". */
-async function getTurnPart(reader: TurnReader, turn: TurnRow, request: GetTurnRequest, signal: AbortSignal): Promise<GetTurnResponse> {
+async function getTurnPart(
+  reader: TurnReader,
+  turn: TurnRow,
+  request: GetTurnRequest,
+  signal: AbortSignal,
+): Promise<GetTurnResponse> {
   const head = await reader.headSeq(turn, signal);
   const token = /^(\d{1,10})\.(\d{1,5})$/.exec(request.partToken || "0.0");
-  if (!token) throw new TurnError(ErrorCode.INVALID_ARGUMENT, { message: "part_token is not one of ours", details: { field: "part_token" } });
-  if (request.atSeq > head) throw new TurnError(ErrorCode.CURSOR_AHEAD, { message: `at_seq ${request.atSeq} is beyond the head ${head} of the turn` });
+  if (!token)
+    throw new TurnError(ErrorCode.INVALID_ARGUMENT, {
+      message: "part_token is not one of ours",
+      details: { field: "part_token" },
+    });
+  if (request.atSeq > head)
+    throw new TurnError(ErrorCode.CURSOR_AHEAD, {
+      message: `at_seq ${request.atSeq} is beyond the head ${head} of the turn`,
+    });
   const atSeq = Number(token[1]) || request.atSeq || head;
   const state = await foldTurn(reader, turn, atSeq, signal);
   const summary = viewTurn(turn, head);
-  if (request.partToken === "" && toBinary(TurnStateSchema, state).length <= WHOLE_STATE_BYTES) return create(GetTurnResponseSchema, { turn: summary, state });
+  if (request.partToken === "" && toBinary(TurnStateSchema, state).length <= WHOLE_STATE_BYTES)
+    return create(GetTurnResponseSchema, { turn: summary, state });
   const parts = snapshotParts(state);
   const index = Number(token[2]);
   const part = parts[index];
-  if (!part) throw new TurnError(ErrorCode.INVALID_ARGUMENT, { message: "part_token is beyond the last part", details: { field: "part_token" } });
-  return create(GetTurnResponseSchema, { turn: summary, part, nextPartToken: part.last ? "" : `${atSeq}.${index + 1}` });
+  if (!part)
+    throw new TurnError(ErrorCode.INVALID_ARGUMENT, {
+      message: "part_token is beyond the last part",
+      details: { field: "part_token" },
+    });
+  return create(GetTurnResponseSchema, {
+    turn: summary,
+    part,
+    nextPartToken: part.last ? "" : `${atSeq}.${index + 1}`,
+  });
 }

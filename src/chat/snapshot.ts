@@ -13,7 +13,13 @@ export function snapshotParts(state: TurnState): SnapshotPart[] {
   const parts: SnapshotPart[] = [];
   for (let start = 0; start === 0 || start < data.length; start += SNAPSHOT_PART_BYTES) {
     const end = Math.min(start + SNAPSHOT_PART_BYTES, data.length);
-    parts.push(create(SnapshotPartSchema, { seq: state.seq, data: data.subarray(start, end), last: end === data.length }));
+    parts.push(
+      create(SnapshotPartSchema, {
+        seq: state.seq,
+        data: data.subarray(start, end),
+        last: end === data.length,
+      }),
+    );
   }
   return parts;
 }

@@ -21,11 +21,22 @@ export interface Stopped {
   readonly wasRunning: boolean;
 }
 
-export async function stopTurn(deps: ChatDeps, turns: ActiveTurns, principal: Principal, target: StopTarget, modelIndex: number | undefined, signal: AbortSignal): Promise<Stopped> {
+export async function stopTurn(
+  deps: ChatDeps,
+  turns: ActiveTurns,
+  principal: Principal,
+  target: StopTarget,
+  modelIndex: number | undefined,
+  signal: AbortSignal,
+): Promise<Stopped> {
   const outcome = await deps.store.requestStop(principal, target, modelIndex);
   switch (outcome.kind) {
     case "requested":
-      return { turnId: outcome.turn.turnId, stopSeq: await stopOwned(deps, turns, outcome.turn, modelIndex, signal), wasRunning: true };
+      return {
+        turnId: outcome.turn.turnId,
+        stopSeq: await stopOwned(deps, turns, outcome.turn, modelIndex, signal),
+        wasRunning: true,
+      };
     case "ended":
       return { turnId: outcome.turn.turnId, stopSeq: outcome.turn.terminalSeq, wasRunning: false };
     case "tombstone":
@@ -36,11 +47,22 @@ export async function stopTurn(deps: ChatDeps, turns: ActiveTurns, principal: Pr
   }
 }
 
-async function stopOwned(deps: ChatDeps, turns: ActiveTurns, turn: TurnRow, modelIndex: number | undefined, signal: AbortSignal): Promise<number> {
+async function stopOwned(
+  deps: ChatDeps,
+  turns: ActiveTurns,
+  turn: TurnRow,
+  modelIndex: number | undefined,
+  signal: AbortSignal,
+): Promise<number> {
   if (turns.find(turn.turnId)) return stopHere(deps, turns, turn.turnId, modelIndex);
   const answered = await deps.store.waitStopped(turn.turnId, OWNER_SILENCE_MS, signal);
   if (answered !== undefined) return answered;
-  const taken = await recoverTurn(deps, turn, { kind: "stopped", stopReason: StopReason.USER_CANCELLED }, turns.life);
+  const taken = await recoverTurn(
+    deps,
+    turn,
+    { kind: "stopped", stopReason: StopReason.USER_CANCELLED },
+    turns.life,
+  );
   if (taken !== undefined) return taken;
   // Somebody else was faster: whatever they did, the turn ends by them.
   const current = await deps.store.loadTurn(turn.turnId);
@@ -49,11 +71,19 @@ async function stopOwned(deps: ChatDeps, turns: ActiveTurns, turn: TurnRow, mode
 }
 
 /** Stops a turn of this process and says so to whoever waits for the answer. */
-async function stopHere(deps: ChatDeps, turns: ActiveTurns, turnId: string, modelIndex: number | undefined): Promise<number> {
+async function stopHere(
+  deps: ChatDeps,
+  turns: ActiveTurns,
+  turnId: string,
+  modelIndex: number | undefined,
+): Promise<number> {
   const turn = await turns.find(turnId);
   if (!turn) throw new TurnError(ErrorCode.UNAVAILABLE, { message: "the turn has just ended, ask again" });
   if (modelIndex !== undefined && !turn.row.lanes.some((lane) => lane.modelIndex === modelIndex)) {
-    throw new TurnError(ErrorCode.INVALID_ARGUMENT, { message: `the turn has no lane ${modelIndex}`, details: { field: "model_index" } });
+    throw new TurnError(ErrorCode.INVALID_ARGUMENT, {
+      message: `the turn has no lane ${modelIndex}`,
+      details: { field: "model_index" },
+    });
   }
   const stopSeq = await turn.stop(StopReason.USER_CANCELLED, modelIndex);
   await deps.store.answerStop(turnId, stopSeq);

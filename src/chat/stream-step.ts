@@ -4,7 +4,14 @@ import type { Packet } from "../../gen/turnwire/packet/v1/packet_pb.js";
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import type { Clock } from "../lib/clock.js";
 import { TurnError } from "../lib/errors.js";
-import { finishStep, hasFinished, nextDelta, startStep, type StepOptions, type StepOutcome } from "../turn/decode.js";
+import {
+  finishStep,
+  hasFinished,
+  nextDelta,
+  startStep,
+  type StepOptions,
+  type StepOutcome,
+} from "../turn/decode.js";
 import { errorMessage } from "../turn/packets.js";
 import type { ModelPort } from "./ports.js";
 
@@ -36,7 +43,11 @@ export async function* streamStep(call: ModelCall): AsyncGenerator<readonly Pack
     call.signal.throwIfAborted();
     failure = TurnError.from(error);
   }
-  const end = finishStep(state, failure ? { kind: "failed", error: errorMessage(failure) } : { kind: "done" }, elapsedMs());
+  const end = finishStep(
+    state,
+    failure ? { kind: "failed", error: errorMessage(failure) } : { kind: "done" },
+    elapsedMs(),
+  );
   if (end.packets.length > 0) yield end.packets;
   return end.outcome;
 }

@@ -4,7 +4,14 @@ import type { ChatDeps } from "./ports.js";
 import { FencedError } from "./turn-writer.js";
 
 /** Stores a text under its turn as a file of the turn's user; answers its id. The same id again changes nothing. */
-export async function saveTextFile(deps: ChatDeps, turn: TurnRow, epoch: number, fileId: string, name: string, text: string): Promise<string> {
+export async function saveTextFile(
+  deps: ChatDeps,
+  turn: TurnRow,
+  epoch: number,
+  fileId: string,
+  name: string,
+  text: string,
+): Promise<string> {
   const data = Buffer.from(text, "utf8");
   const principal = { tenantId: turn.tenantId, userId: turn.userId, admin: false };
   const file = {
@@ -16,6 +23,7 @@ export async function saveTextFile(deps: ChatDeps, turn: TurnRow, epoch: number,
     turnId: turn.turnId,
     createTime: deps.clock.now(),
   };
-  if (!(await deps.store.saveFile(principal, epoch, file, data))) throw new FencedError("another process owns the turn");
+  if (!(await deps.store.saveFile(principal, epoch, file, data)))
+    throw new FencedError("another process owns the turn");
   return fileId;
 }

@@ -28,9 +28,20 @@ type PacketFrame = StreamFrame<SendMessageResponse & ResumeTurnResponse>;
 export const FROM_THE_START: Cursor = { afterSeq: 0, logId: "", hint: undefined };
 
 /** The turn's packets after a cursor as frames that are the log's own bytes, with heartbeats while nothing comes. */
-export async function* packetFrames(deps: ChatDeps, reader: TurnReader, turn: TurnRow, cursor: Cursor, follow: boolean, signal: AbortSignal): AsyncGenerator<PacketFrame, void> {
+export async function* packetFrames(
+  deps: ChatDeps,
+  reader: TurnReader,
+  turn: TurnRow,
+  cursor: Cursor,
+  follow: boolean,
+  signal: AbortSignal,
+): AsyncGenerator<PacketFrame, void> {
   let seq = cursor.afterSeq;
-  for await (const beat of withHeartbeat(reader.read(turn, cursor, follow, signal), deps.limits.heartbeatMs, deps.clock)) {
+  for await (const beat of withHeartbeat(
+    reader.read(turn, cursor, follow, signal),
+    deps.limits.heartbeatMs,
+    deps.clock,
+  )) {
     if (beat.kind === "value") {
       seq = beat.value.lastSeq;
       yield { kind: "bytes", bytes: beat.value.bytes };
@@ -42,20 +53,36 @@ export async function* packetFrames(deps: ChatDeps, reader: TurnReader, turn: Tu
 }
 
 /** A heartbeat is only sent when the head was verified and the reader is at it; a log that cannot be asked sends none. */
-async function verifiedHead(reader: TurnReader, turn: TurnRow, signal: AbortSignal): Promise<number | undefined> {
+async function verifiedHead(
+  reader: TurnReader,
+  turn: TurnRow,
+  signal: AbortSignal,
+): Promise<number | undefined> {
   return reader.headSeq(turn, signal).catch(() => undefined);
 }
 
 /** Both response messages have the same fields 1 and 3: one object serves both. */
 function heartbeat(headSeq: number): PacketFrame {
   const packets = [packet("chatHeartbeat", { headSeq }, turnPlacement())];
-  return messageFrame(create(SendMessageResponseSchema, { packets, headSeq }) as SendMessageResponse & ResumeTurnResponse);
+  return messageFrame(
+    create(SendMessageResponseSchema, { packets, headSeq }) as SendMessageResponse & ResumeTurnResponse,
+  );
 }
 
 /** ResumeTurn: refusals first, then (when asked) a snapshot, then the exact suffix. */
-export async function* resumeTurn(deps: ChatDeps, reader: TurnReader, turn: TurnRow, request: ResumeTurnRequest, signal: AbortSignal): AsyncGenerator<StreamFrame<ResumeTurnResponse>, void> {
+export async function* resumeTurn(
+  deps: ChatDeps,
+  reader: TurnReader,
+  turn: TurnRow,
+  request: ResumeTurnRequest,
+  signal: AbortSignal,
+): AsyncGenerator<StreamFrame<ResumeTurnResponse>, void> {
   const hint = Number(request.logPositionHint);
-  let cursor: Cursor = { afterSeq: request.afterSeq, logId: request.logId, hint: hint > 0 ? (hint as Position) : undefined };
+  let cursor: Cursor = {
+    afterSeq: request.afterSeq,
+    logId: request.logId,
+    hint: hint > 0 ? (hint as Position) : undefined,
+  };
   const wantsSnapshot = request.snapshot === SnapshotPolicy.ALWAYS;
   const takesSnapshot = wantsSnapshot || request.snapshot === SnapshotPolicy.IF_EXPIRED;
   try {
@@ -64,8 +91,11 @@ export async function* resumeTurn(deps: ChatDeps, reader: TurnReader, turn: Turn
     if (!takesSnapshot || !offersSnapshot(error)) throw error;
     cursor = yield* snapshot(deps, reader, turn, signal);
   }
-  if (wantsSnapshot && cursor.afterSeq === request.afterSeq) cursor = yield* snapshot(deps, reader, turn, signal);
-  yield messageFrame(create(ResumeTurnResponseSchema, { logId: turn.logId, headSeq: await reader.headSeq(turn, signal) }));
+  if (wantsSnapshot && cursor.afterSeq === request.afterSeq)
+    cursor = yield* snapshot(deps, reader, turn, signal);
+  yield messageFrame(
+    create(ResumeTurnResponseSchema, { logId: turn.logId, headSeq: await reader.headSeq(turn, signal) }),
+  );
   const follow = !request.noFollow;
   try {
     yield* packetFrames(deps, reader, turn, cursor, follow, signal);
@@ -77,11 +107,19 @@ export async function* resumeTurn(deps: ChatDeps, reader: TurnReader, turn: Turn
 }
 
 function offersSnapshot(error: unknown): boolean {
-  return error instanceof TurnError && (error.code === ErrorCode.CURSOR_EXPIRED || error.code === ErrorCode.LOG_REPLACED);
+  return (
+    error instanceof TurnError &&
+    (error.code === ErrorCode.CURSOR_EXPIRED || error.code === ErrorCode.LOG_REPLACED)
+  );
 }
 
 /** Sends the fold of what there is now; the cursor goes on behind it. */
-async function* snapshot(deps: ChatDeps, reader: TurnReader, turn: TurnRow, signal: AbortSignal): AsyncGenerator<StreamFrame<ResumeTurnResponse>, Cursor> {
+async function* snapshot(
+  deps: ChatDeps,
+  reader: TurnReader,
+  turn: TurnRow,
+  signal: AbortSignal,
+): AsyncGenerator<StreamFrame<ResumeTurnResponse>, Cursor> {
   const current = (await deps.store.loadTurn(turn.turnId)) ?? turn;
   const state = await foldTurn(reader, current, 0, signal);
   for (const part of snapshotParts(state)) {
@@ -91,7 +129,12 @@ async function* snapshot(deps: ChatDeps, reader: TurnReader, turn: TurnRow, sign
 }
 
 /** The fold of a turn's packets up to `atSeq` (0 = all that are there). */
-export async function foldTurn(reader: TurnReader, turn: TurnRow, atSeq: number, signal: AbortSignal): Promise<TurnState> {
+export async function foldTurn(
+  reader: TurnReader,
+  turn: TurnRow,
+  atSeq: number,
+  signal: AbortSignal,
+): Promise<TurnState> {
   const state = emptyTurnState();
   for await (const batch of reader.read(turn, FROM_THE_START, false, signal)) {
     if (foldBatch(state, batch, atSeq)) break;
@@ -107,4 +150,3 @@ export function foldBatch(state: TurnState, batch: ReadBatch, atSeq = 0): boolea
   }
   return false;
 }
-

@@ -98,7 +98,9 @@ export class TurnWriter {
   async write(packets: readonly Packet[]): Promise<void> {
     this.#throwIfFailed();
     if (this.#sealed) return;
-    this.#enqueue(this.#sealedLanes.size === 0 ? packets : packets.filter((packet) => !this.#isSealed(packet)));
+    this.#enqueue(
+      this.#sealedLanes.size === 0 ? packets : packets.filter((packet) => !this.#isSealed(packet)),
+    );
     while (this.#queue.length > QUEUE_HIGH_WATER && this.#flushing) await this.#flushing;
     this.#throwIfFailed();
   }
@@ -227,7 +229,13 @@ export class TurnWriter {
     return encodePacket(packet);
   }
 
-  async #append(batch: Uint8Array, firstSeq: number, lastSeq: number, terminal: boolean, signal: AbortSignal): Promise<void> {
+  async #append(
+    batch: Uint8Array,
+    firstSeq: number,
+    lastSeq: number,
+    terminal: boolean,
+    signal: AbortSignal,
+  ): Promise<void> {
     const { log, key, incarnation, epoch } = this.#options;
     const entry = { epoch, incarnation, firstSeq, lastSeq, terminal, batch };
     for (;;) {

@@ -3,7 +3,13 @@
  * look like success. Delete a line when its behaviour lands.
  */
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
-import { DoubleSendPolicy, OnInterrupt, ToolCallingMode, type TurnOptions, type SessionSettings } from "../../gen/turnwire/chat/v1/types_pb.js";
+import {
+  DoubleSendPolicy,
+  OnInterrupt,
+  ToolCallingMode,
+  type TurnOptions,
+  type SessionSettings,
+} from "../../gen/turnwire/chat/v1/types_pb.js";
 import { NotBuiltSchema } from "../../gen/turnwire/chat/v1/errors_pb.js";
 import type { SendRequest } from "./send-request.js";
 import { TurnError } from "../lib/errors.js";

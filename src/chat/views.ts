@@ -84,7 +84,8 @@ function viewMessage(row: MessageRow, whole: boolean): Message {
     turnId: row.turnId,
     modelIndex: row.modelIndex,
     role: row.role === "user" ? MessageRole.USER : MessageRole.ASSISTANT,
-    input: input && (whole ? input : { ...input, text: input.text.slice(0, CUT_TEXT_CHARS), truncated: true }),
+    input:
+      input && (whole ? input : { ...input, text: input.text.slice(0, CUT_TEXT_CHARS), truncated: true }),
     answer: answer && (whole ? answer : cutAnswer(answer)),
     answerTruncated: !whole && answer !== undefined,
     createTime: timestampFromDate(row.createTime),
@@ -93,7 +94,13 @@ function viewMessage(row: MessageRow, whole: boolean): Message {
 }
 
 function cutAnswer(answer: LaneState): LaneState {
-  return create(LaneStateSchema, { ...answer, text: answer.text.slice(0, CUT_TEXT_CHARS), blocks: [], sources: [], citations: [] });
+  return create(LaneStateSchema, {
+    ...answer,
+    text: answer.text.slice(0, CUT_TEXT_CHARS),
+    blocks: [],
+    sources: [],
+    citations: [],
+  });
 }
 
 export function viewFile(row: FileRow): File {

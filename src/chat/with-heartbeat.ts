@@ -7,7 +7,11 @@ export type Beat<T> = { readonly kind: "value"; readonly value: T } | { readonly
  * Passes a source on and says "idle" whenever it was silent for `intervalMs`. The source is pulled once at a time and never
  * left behind: it ends by its own signal.
  */
-export async function* withHeartbeat<T>(source: AsyncIterable<T>, intervalMs: number, clock: Clock): AsyncGenerator<Beat<T>, void> {
+export async function* withHeartbeat<T>(
+  source: AsyncIterable<T>,
+  intervalMs: number,
+  clock: Clock,
+): AsyncGenerator<Beat<T>, void> {
   const iterator = source[Symbol.asyncIterator]();
   let pending = iterator.next();
   try {
