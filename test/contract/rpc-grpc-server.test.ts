@@ -1,6 +1,6 @@
 import { create, createFileRegistry, fromBinary, toBinary } from "@bufbuild/protobuf";
 import type { FileDescriptorProto } from "@bufbuild/protobuf/wkt";
-import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
+import { FileDescriptorProtoSchema, FileDescriptorSetSchema } from "@bufbuild/protobuf/wkt";
 import { Metadata, status } from "@grpc/grpc-js";
 import { connect } from "node:http2";
 import { expect, onTestFinished, test } from "vitest";
@@ -421,22 +421,20 @@ test("grpc server - close lets streams finish within the grace, then tells them"
     }),
   ]);
   const client = useRawClient(server.address);
-  const open = async (afterSeq: number): Promise<Promise<number>> => {
+  const open = (afterSeq: number): Promise<number> => {
     const bytes = toBinary(ResumeTurnRequestSchema, create(ResumeTurnRequestSchema, { afterSeq }));
     const call = client.makeServerStreamRequest(RESUME_PATH, bytesThrough, bytesThrough, bytes);
-    const code = new Promise<number>((resolve) => call.on("status", (s) => resolve(s.code)));
-    call.on("error", () => undefined);
-    await new Promise((resolve) => call.once("data", resolve));
-    return Promise.resolve(code).then((c) => c) && (Object.assign(code, {}) as never);
+    call.on("error", () => undefined).resume();
+    return new Promise((resolve) => call.on("status", (end) => resolve(end.code)));
   };
-  const finishing = await (async () => ({ code: open(1) }))();
-  const staying = await (async () => ({ code: open(0) }))();
+  const finishing = open(1);
+  const staying = open(0);
   await expect.poll(() => server.openCalls).toBe(2);
   const closed = server.close(500);
   expect(server.health.serving).toBe(false);
   gate.resolve();
-  expect(await finishing.code).toBe(status.OK);
-  expect(await staying.code).toBe(status.UNAVAILABLE);
+  expect(await finishing).toBe(status.OK);
+  expect(await staying).toBe(status.UNAVAILABLE);
   await closed;
 });
 
@@ -455,6 +453,18 @@ test("grpc server - health is watched under each name and ends with the server",
   await server.close(5_000);
   await expect(watch.next()).rejects.toMatchObject({ code: ErrorCode.UNAVAILABLE });
 });
+
+function dependenciesFirst(files: readonly FileDescriptorProto[]): FileDescriptorProto[] {
+  const sorted: FileDescriptorProto[] = [];
+  const visit = (name: string): void => {
+    const file = files.find((candidate) => candidate.name === name);
+    if (!file) throw new Error(`${name} was not sent`);
+    file.dependency.forEach(visit);
+    if (!sorted.includes(file)) sorted.push(file);
+  };
+  files.forEach((file) => visit(file.name));
+  return sorted;
+}
 
 test.each([
   ["v1", ServerReflection],
@@ -479,7 +489,7 @@ test.each([
   expect(list.value.service.map((s: { name: string }) => s.name)).toContain("turnwire.chat.v1.ChatService");
   const files = (await responses.next()).value.messageResponse.value.fileDescriptorProto as Uint8Array[];
   const protos = files.map((bytes): FileDescriptorProto => fromBinary(FileDescriptorProtoSchema, bytes));
-  const registry = createFileRegistry(protos[0]!, (name) => protos.find((proto) => proto.name === name));
+  const registry = createFileRegistry(create(FileDescriptorSetSchema, { file: dependenciesFirst(protos) }));
   const described = registry.getService("turnwire.chat.v1.ChatService");
   expect(described?.method.listModels?.idempotency).toBe(1); // options kept
   expect((await responses.next()).value.messageResponse).toMatchObject({

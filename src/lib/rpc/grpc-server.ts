@@ -18,7 +18,7 @@ import type {
   UntypedServiceImplementation,
   sendUnaryData,
 } from "@grpc/grpc-js";
-import { Server, ServerCredentials } from "@grpc/grpc-js";
+import { Server, ServerCredentials, logVerbosity, setLogVerbosity } from "@grpc/grpc-js";
 import type { EventEmitter } from "node:events";
 import type { ServerHttp2Stream } from "node:http2";
 import { constants } from "node:http2";
@@ -77,6 +77,7 @@ export interface GrpcServer {
 export async function serveGrpc(options: ServeGrpcOptions): Promise<GrpcServer> {
   const limits: ServerLimits = { ...DEFAULT_LIMITS, ...options.limits };
   const maxReceiveBytes = options.maxReceiveBytes ?? limits.maxReceiveBytes;
+  setLogVerbosity(logVerbosity.NONE); // it writes to the console; what matters reaches us as errors
   const server = new Server({
     "grpc.max_receive_message_length": maxReceiveBytes,
     "grpc.max_send_message_length": -1,
