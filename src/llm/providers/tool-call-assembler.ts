@@ -1,0 +1,185 @@
+/**
+ * Puts streamed tool calls together, whatever a compatible server does with ids, indices and names.
+ * Owns the calls of one answer. Rules:
+ * T1 a fragment belongs to the call of its id, else of its index, else to the open call (the latest).
+ * T2 an unknown id on a used index opens a call, unless the call there has no id yet, or the fragment has no name and
+ * that call still lacks arguments (servers that invent an id per fragment).
+ * T3 a name is appended to, unless the piece equals the name so far.
+ * T4 a call's first delta carries its whole name; it is held back until the first argument or the next block.
+ * T5 only calls whose arguments are a whole JSON object in an answer that ended properly are ever complete.
+ */
+import type { CompletionDelta } from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import { toolCallDelta } from "../deltas.js";
+import { isJsonObject } from "../json.js";
+import { SurrogateJoiner } from "../well-formed.js";
+
+/** One element of `tool_calls`, its members as they were found. */
+export interface ToolCallFragment {
+  readonly id: string | undefined;
+  readonly index: number | undefined;
+  readonly name: string | undefined;
+  readonly args: string;
+}
+
+interface OpenCall {
+  readonly ordinal: number;
+  readonly blockIndex: number;
+  readonly callId: string;
+  readonly joiner: SurrogateJoiner;
+  hasWireId: boolean;
+  name: string;
+  args: string;
+  /** The name as it was last sent; undefined = the call was not announced yet. */
+  sentName: string | undefined;
+}
+
+/** How an answer ended, for its calls: `proper`, `cut` by a limit or filter, or `broken` off. */
+export type CallsEnd = "proper" | "cut" | "broken";
+
+export interface SettledCalls {
+  readonly deltas: CompletionDelta[];
+  readonly complete: number;
+  readonly invalid: number;
+}
+
+export class ToolCallAssembler {
+  readonly #newBlock: () => number;
+  readonly #newCallId: () => string;
+  readonly #calls: OpenCall[] = [];
+  readonly #byId = new Map<string, OpenCall>();
+  readonly #byIndex = new Map<number, OpenCall[]>();
+
+  /** `newBlock` gives the block index of a call that opens, `newCallId` an id for a call that has none. */
+  constructor(newBlock: () => number, newCallId: () => string) {
+    this.#newBlock = newBlock;
+    this.#newCallId = newCallId;
+  }
+
+  get count(): number {
+    return this.#calls.length;
+  }
+
+  push(fragment: ToolCallFragment, out: CompletionDelta[]): void {
+    if (fragment.id === undefined && fragment.name === undefined && fragment.args === "") return;
+    const call = this.#route(fragment) ?? this.#open(fragment, out);
+    if (fragment.id !== undefined) this.#byId.set(fragment.id, call);
+    if (fragment.name !== undefined && fragment.name !== call.name) call.name += fragment.name; // T3
+    const text = call.joiner.push(fragment.args);
+    if (text === "") return;
+    call.args += text;
+    out.push(this.#announce(call, text));
+  }
+
+  /** Announces what is still held back: before another block opens. */
+  announceAll(out: CompletionDelta[]): void {
+    const last = this.#calls.at(-1);
+    if (last?.sentName === undefined && last !== undefined) out.push(this.#announce(last, ""));
+  }
+
+  /** The last delta of each call. The call that a `cut` answer was in, and all of a `broken` one, stay open. */
+  settle(end: CallsEnd): SettledCalls {
+    const deltas: CompletionDelta[] = [];
+    let complete = 0;
+    let invalid = 0;
+    for (const call of this.#calls) {
+      if (call.sentName === undefined) deltas.push(this.#announce(call, ""));
+      const rest = call.joiner.flush();
+      call.args += rest;
+      const empty = call.args.trim() === "";
+      const valid = call.name !== "" && (empty || isJsonObject(call.args));
+      const cutHere = end === "cut" && call === this.#calls.at(-1) && (empty || !valid);
+      if (end === "broken" || cutHere) continue;
+      if (valid) complete++;
+      else invalid++;
+      deltas.push(
+        toolCallDelta({
+          blockIndex: call.blockIndex,
+          callId: call.callId,
+          name: call.name === call.sentName ? "" : call.name,
+          argumentsFragment: empty ? "{}" : rest,
+          complete: valid,
+          argumentsInvalid: !valid,
+        }),
+      );
+    }
+    return { deltas, complete, invalid };
+  }
+
+  #announce(call: OpenCall, fragment: string): CompletionDelta {
+    const name = call.name === call.sentName ? "" : call.name;
+    call.sentName = call.name;
+    return toolCallDelta({
+      blockIndex: call.blockIndex,
+      callId: call.callId,
+      name,
+      argumentsFragment: fragment,
+    });
+  }
+
+  #open(fragment: ToolCallFragment, out: CompletionDelta[]): OpenCall {
+    this.announceAll(out);
+    const call: OpenCall = {
+      ordinal: this.#calls.length,
+      blockIndex: this.#newBlock(),
+      callId: fragment.id ?? this.#newCallId(),
+      joiner: new SurrogateJoiner(),
+      hasWireId: fragment.id !== undefined,
+      name: "",
+      args: "",
+      sentName: undefined,
+    };
+    this.#calls.push(call);
+    if (fragment.index !== undefined) {
+      const sharing = this.#byIndex.get(fragment.index);
+      if (sharing) sharing.push(call);
+      else this.#byIndex.set(fragment.index, [call]);
+    }
+    return call;
+  }
+
+  /** The call a fragment continues; undefined = it opens one. */
+  #route(fragment: ToolCallFragment): OpenCall | undefined {
+    const byId = fragment.id === undefined ? undefined : this.#byId.get(fragment.id);
+    if (byId) return byId;
+    const there = this.#callAt(fragment);
+    if (!there) return undefined;
+    return fragment.id === undefined ? withoutId(there, fragment) : withNewId(there, fragment);
+  }
+
+  /** T1: the call at the fragment's index, or the open call where the index says nothing. */
+  #callAt({ id, index, name }: ToolCallFragment): OpenCall | undefined {
+    if (index === undefined) return id !== undefined && name !== undefined ? undefined : this.#calls.at(-1);
+    const sharing = this.#byIndex.get(index);
+    if (sharing?.length === 1) return sharing[0];
+    if (sharing) {
+      // Heads that shared an index by mistake: whoever still lacks arguments, by its true position if that fits.
+      const lacking = sharing.filter((call) => !isWhole(call));
+      return lacking.find((call) => call.ordinal === index) ?? lacking.at(-1) ?? sharing.at(-1);
+    }
+    if (id !== undefined || name !== undefined) return undefined;
+    // A continuation under an index that no head had: the head's was wrong, this one is right, or it is the open call's.
+    const open = this.#calls[index] ?? this.#calls.at(-1);
+    return open && !isWhole(open) ? open : undefined;
+  }
+}
+
+/** T2. */
+function withNewId(there: OpenCall, fragment: ToolCallFragment): OpenCall | undefined {
+  const { name } = fragment;
+  const completesHead = !there.hasWireId && (name === undefined || name === there.name || there.name === "");
+  const idPerFragment = name === undefined && fragment.args !== "";
+  if (isWhole(there) || !(completesHead || idPerFragment)) return undefined;
+  there.hasWireId = true;
+  return there;
+}
+
+/** Without an id, a second whole call in the same slot shows by its name after arguments that were whole. */
+function withoutId(there: OpenCall, fragment: ToolCallFragment): OpenCall | undefined {
+  const opens =
+    fragment.name !== undefined && (fragment.args !== "" || fragment.name !== there.name) && isWhole(there);
+  return opens ? undefined : there;
+}
+
+function isWhole(call: OpenCall): boolean {
+  return call.args.trimEnd().endsWith("}") && isJsonObject(call.args);
+}
