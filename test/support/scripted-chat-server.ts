@@ -388,10 +388,11 @@ export async function* firstPackets(
   }
 }
 
-/** Behaviour: the first packets, then the connection is broken. */
-export const cutAfter = (count: number, how: CutKind = "socket"): Behaviour =>
+/** Behaviour: the first packets, then the connection is broken: at once (what is on its way is lost), or at `when`. */
+export const cutAfter = (count: number, how: CutKind = "socket", when?: Promise<void>): Behaviour =>
   async function* (call, honest) {
     yield* firstPackets(honest, count);
+    await when;
     call.cut(how);
     await aborted(call.signal);
   };
