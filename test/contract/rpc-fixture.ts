@@ -88,3 +88,6 @@ export function headFrame(headSeq: number): StreamFrame<ResumeTurnResponse> {
 
 export const RESUME_PATH = `/${ChatService.typeName}/ResumeTurn`;
 export const LIST_MODELS_PATH = `/${ChatService.typeName}/ListModels`;
+
+/** A valid ResumeTurnRequest: turn_id "t", from the beginning. */
+export const RESUME_REQUEST = new Uint8Array([0x0a, 0x01, 0x74]);

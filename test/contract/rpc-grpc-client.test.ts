@@ -38,7 +38,11 @@ function waitingStream(before: number): { binding: ReturnType<typeof chatBinding
 test("grpc client - break cancels the RPC", async () => {
   const { binding, left } = waitingStream(3);
   const server = await useGrpcServer([binding]);
-  for await (const response of useClient(server.address).serverStream("resumeTurn", {}, { signal: open() })) {
+  for await (const response of useClient(server.address).serverStream(
+    "resumeTurn",
+    { turnId: "t" },
+    { signal: open() },
+  )) {
     expect(response.packets[0]?.seq).toBe(1);
     break;
   }
@@ -48,7 +52,7 @@ test("grpc client - break cancels the RPC", async () => {
 test("grpc client - return cancels at once while a next is pending, and that next is done", async () => {
   const { binding, left } = waitingStream(1);
   const server = await useGrpcServer([binding]);
-  const stream = useClient(server.address).serverStream("resumeTurn", {}, { signal: open() });
+  const stream = useClient(server.address).serverStream("resumeTurn", { turnId: "t" }, { signal: open() });
   await stream.next();
   const pending = stream.next();
   await stream.return?.();
@@ -60,7 +64,11 @@ test("grpc client - an abort rejects with its reason and delivers nothing more",
   const { binding, left } = waitingStream(3);
   const server = await useGrpcServer([binding]);
   const controller = new AbortController();
-  const stream = useClient(server.address).serverStream("resumeTurn", {}, { signal: controller.signal });
+  const stream = useClient(server.address).serverStream(
+    "resumeTurn",
+    { turnId: "t" },
+    { signal: controller.signal },
+  );
   await stream.next();
   const reason = new TurnError(ErrorCode.CANCELLED, { message: "stopped" });
   controller.abort(reason);
@@ -78,7 +86,7 @@ test("grpc client - what came before a failure is delivered before it", async ()
       },
     }),
   ]);
-  const stream = useClient(server.address).serverStream("resumeTurn", {}, { signal: open() });
+  const stream = useClient(server.address).serverStream("resumeTurn", { turnId: "t" }, { signal: open() });
   const heads: number[] = [];
   const reading = (async () => {
     for await (const response of stream) heads.push(response.headSeq);
@@ -99,7 +107,7 @@ test("grpc client - a reader that pauses holds its peer back", async () => {
       },
     }),
   ]);
-  const stream = useClient(server.address).serverStream("resumeTurn", {}, { signal: open() });
+  const stream = useClient(server.address).serverStream("resumeTurn", { turnId: "t" }, { signal: open() });
   await stream.next();
   // The peer fills the windows and stops: the count stays the same over many turns of the event loop.
   let last = -1;
@@ -226,7 +234,7 @@ test("grpc client - a stream whose connection breaks is UNAVAILABLE, not an end"
   onTestFinished(() => void proxy.close());
   const stream = useClient(`127.0.0.1:${(proxy.address() as AddressInfo).port}`).serverStream(
     "resumeTurn",
-    {},
+    { turnId: "t" },
     { signal: open() },
   );
   await stream.next();

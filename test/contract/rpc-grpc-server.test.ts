@@ -10,6 +10,7 @@ import {
   ResumeTurnRequestSchema,
 } from "../../gen/turnwire/chat/v1/chat_service_pb.js";
 import { ReaderStalledSchema, SessionBusySchema } from "../../gen/turnwire/chat/v1/errors_pb.js";
+import { BadRequestSchema } from "../../gen/google/rpc/error_details_pb.js";
 import { FilterService } from "../../gen/turnwire/filter/v1/filter_service_pb.js";
 import { ServerReflection } from "../../gen/grpc/reflection/v1/reflection_pb.js";
 import { ServerReflection as ServerReflectionAlpha } from "../../gen/grpc/reflection/v1alpha/reflection_pb.js";
@@ -26,6 +27,7 @@ import type { CallContext } from "../../src/lib/rpc/service-binding.js";
 import {
   LIST_MODELS_PATH,
   RESUME_PATH,
+  RESUME_REQUEST,
   TEST_PRINCIPAL,
   batchBytes,
   bytesFrame,
@@ -84,7 +86,7 @@ test("grpc server - logged bytes go out untouched, between messages", async () =
     RESUME_PATH,
     bytesThrough,
     bytesThrough,
-    NOTHING,
+    RESUME_REQUEST,
   );
   const received: Buffer[] = [];
   for await (const bytes of call) received.push(bytes as Buffer);
@@ -148,7 +150,7 @@ test("grpc server - an error travels with its code, facts and typed details; its
   ]);
   expect(findDetail(busy, SessionBusySchema)).toMatchObject({ turnId: "t1" });
 
-  const call = client.makeServerStreamRequest(RESUME_PATH, bytesThrough, bytesThrough, NOTHING);
+  const call = client.makeServerStreamRequest(RESUME_PATH, bytesThrough, bytesThrough, RESUME_REQUEST);
   const received: unknown[] = [];
   call.on("data", (bytes) => received.push(bytes));
   const error = await new Promise<import("@grpc/grpc-js").ServiceError>((resolve) =>
@@ -183,6 +185,32 @@ test.each([
     call.on("error", (e) => resolve(e as never)),
   );
   expect(streamError.code).toBe(status.INVALID_ARGUMENT);
+});
+
+test("grpc server - a request against the rules is INVALID_ARGUMENT naming its fields, before the implementation", async () => {
+  const called: string[] = [];
+  const server = await useGrpcServer([
+    chatBinding({
+      listModels: async () => {
+        called.push("listModels");
+        return create(ListModelsResponseSchema);
+      },
+      resumeTurn: async function* () {
+        called.push("resumeTurn");
+      },
+    }),
+  ]);
+  const client = useRawClient(server.address);
+  const request = toBinary(ListModelsRequestSchema, create(ListModelsRequestSchema, { pageSize: 5000 }));
+  const unary = fromGrpcError(await unaryStatus(client, LIST_MODELS_PATH, request));
+  expect(unary).toMatchObject({ code: ErrorCode.INVALID_ARGUMENT, details: { field: "page_size" } });
+  expect(unary.message).toMatch(/^page_size: /);
+  expect(findDetail(unary, BadRequestSchema)).toMatchObject({ fieldViolations: [{ field: "page_size" }] });
+  const call = client.makeServerStreamRequest(RESUME_PATH, bytesThrough, bytesThrough, NOTHING);
+  call.resume();
+  const stream = fromGrpcError(await new Promise((resolve) => call.on("error", resolve)));
+  expect(stream.message).toMatch(/^turn_id: /);
+  expect(called).toEqual([]);
 });
 
 test("grpc server - a method without implementation is UNIMPLEMENTED by name, and so is an unknown one", async () => {
@@ -285,7 +313,7 @@ test("grpc server - the deadline ends a call whose handler does not listen", asy
     RESUME_PATH,
     bytesThrough,
     bytesThrough,
-    NOTHING,
+    RESUME_REQUEST,
     new Metadata(),
     options,
   );
@@ -334,7 +362,7 @@ async function stalledReader(address: string): Promise<import("node:http2").Clie
     te: "trailers",
   });
   stream.on("error", () => undefined);
-  stream.end(Buffer.from([0, 0, 0, 0, 0]));
+  stream.end(Buffer.concat([Buffer.from([0, 0, 0, 0, RESUME_REQUEST.length]), RESUME_REQUEST]));
   await new Promise((resolve) => stream.on("response", resolve));
   return stream;
 }
@@ -422,7 +450,10 @@ test("grpc server - close lets streams finish within the grace, then tells them"
   ]);
   const client = useRawClient(server.address);
   const open = (afterSeq: number): Promise<number> => {
-    const bytes = toBinary(ResumeTurnRequestSchema, create(ResumeTurnRequestSchema, { afterSeq }));
+    const bytes = toBinary(
+      ResumeTurnRequestSchema,
+      create(ResumeTurnRequestSchema, { turnId: "t", afterSeq }),
+    );
     const call = client.makeServerStreamRequest(RESUME_PATH, bytesThrough, bytesThrough, bytes);
     call.on("error", () => undefined).resume();
     return new Promise((resolve) => call.on("status", (end) => resolve(end.code)));

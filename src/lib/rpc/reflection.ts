@@ -12,6 +12,9 @@ import type {
 } from "@bufbuild/protobuf";
 import { create, createRegistry, toBinary } from "@bufbuild/protobuf";
 import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
+import { Health } from "../../../gen/grpc/health/v1/health_pb.js";
+import { file_google_rpc_error_details } from "../../../gen/google/rpc/error_details_pb.js";
+import { file_turnwire_chat_v1_errors } from "../../../gen/turnwire/chat/v1/errors_pb.js";
 import * as v1 from "../../../gen/grpc/reflection/v1/reflection_pb.js";
 import * as v1alpha from "../../../gen/grpc/reflection/v1alpha/reflection_pb.js";
 import type { ServiceBinding, StreamFrame } from "./service-binding.js";
@@ -20,10 +23,11 @@ import { bindService, messageFrame } from "./service-binding.js";
 const NOT_FOUND = 5;
 const INVALID_ARGUMENT = 3;
 
-/** Both versions of the reflection service, describing `services` (and themselves). */
+/** Both versions of the reflection service, describing `services`, health and themselves, and the details of statuses. */
 export function reflectionServices(services: readonly DescService[]): ServiceBinding[] {
-  const described = [...services, v1.ServerReflection, v1alpha.ServerReflection];
-  const index = indexFiles(described.map((service) => service.file));
+  const described = [...services, Health, v1.ServerReflection, v1alpha.ServerReflection];
+  const details = [file_google_rpc_error_details, file_turnwire_chat_v1_errors];
+  const index = indexFiles([...described.map((service) => service.file), ...details]);
   const names = [...new Set(described.map((service) => service.typeName))].sort();
   return [
     bindService(v1.ServerReflection, {
