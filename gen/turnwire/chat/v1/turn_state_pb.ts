@@ -248,7 +248,7 @@ export type LaneState = Message<"turnwire.chat.v1.LaneState"> & {
   displayName: string;
 
   /**
-   * The answer as text: its answer blocks in order.
+   * The answer as text: its answer blocks in order, provisional ones included, narrations not.
    *
    * @generated from field: string text = 5;
    */

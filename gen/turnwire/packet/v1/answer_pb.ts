@@ -102,8 +102,8 @@ export const AgentResponseDoneSchema: GenMessage<AgentResponseDone> = /*@__PURE_
   messageDesc(file_turnwire_packet_v1_answer, 2);
 
 /**
- * Replaces the whole text of the block at its placement. Sent after AgentResponseDone, when an outlet filter or the repair
- * of structured output changed the answer. Has must_understand.
+ * Replaces the lane's whole answer: its last answer block has this text, its other answer blocks no longer count. Sent
+ * after AgentResponseDone, when an outlet filter or the repair of structured output changed it. Has must_understand.
  *
  * @generated from message turnwire.packet.v1.AgentResponseReplaced
  */

@@ -156,7 +156,7 @@ export const UsageSchema: GenMessage<Usage> = /*@__PURE__*/
  */
 export type UserInput = Message<"turnwire.packet.v1.UserInput"> & {
   /**
-   * The text. In packets at most 64 KiB of it; in ListMessages whole.
+   * The text. In packets at most 64 KiB of it.
    *
    * @generated from field: string text = 1;
    */
@@ -170,14 +170,14 @@ export type UserInput = Message<"turnwire.packet.v1.UserInput"> & {
   attachments: Attachment[];
 
   /**
-   * True if `text` is cut here; text_file_id then holds it whole.
+   * True if `text` is cut here.
    *
    * @generated from field: bool truncated = 3;
    */
   truncated: boolean;
 
   /**
-   * File with the whole text when truncated.
+   * File with the whole text. Empty = there is none, and the stored message has it.
    *
    * @generated from field: string text_file_id = 4;
    */

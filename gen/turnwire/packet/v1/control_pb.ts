@@ -244,7 +244,7 @@ export const CycleResetSchema: GenMessage<CycleReset> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_control, 4);
 
 /**
- * A cycle is over: the model call ended and every tool that it asked for has its result. Sent by the lane.
+ * The model call of a cycle is over. Sent by the lane; the tools that the call asked for run after it.
  *
  * @generated from message turnwire.packet.v1.CycleEnd
  */

@@ -349,7 +349,7 @@ export type Packet = Message<"turnwire.packet.v1.Packet"> & {
     case: "agentResponseDone";
   } | {
     /**
-     * A block of text gets another text. Has must_understand.
+     * The lane's answer gets another text. Has must_understand.
      *
      * @generated from field: turnwire.packet.v1.AgentResponseReplaced agent_response_replaced = 42;
      */

@@ -138,7 +138,7 @@ export type ToolCallReady = Message<"turnwire.packet.v1.ToolCallReady"> & {
   argumentsJson: string;
 
   /**
-   * True if the arguments are a JSON object that fits the tool's schema.
+   * True if the arguments are a JSON object.
    *
    * @generated from field: bool arguments_valid = 3;
    */
