@@ -1,0 +1,78 @@
+/** Bounds the messages of a completion stream: one per read of the provider, but never larger than a reader can take. */
+import { create } from "@bufbuild/protobuf";
+import {
+  StreamCompletionResponseSchema,
+  type CompletionDelta,
+  type StreamCompletionResponse,
+} from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import { contentDelta, reasoningDelta, refusalDelta, toolCallDelta } from "./deltas.js";
+import { splitText } from "./well-formed.js";
+
+export const MAX_RESPONSE_BYTES = 64 * 1024;
+/** UTF-16 units of one text: at most three bytes each. */
+const MAX_TEXT_CHARS = 16 * 1024;
+const BYTES_PER_CHAR = 3;
+const BYTES_PER_DELTA = 64;
+
+/** The deltas in messages of at most 64 KiB; long texts are cut between code points. Other payloads are left whole. */
+export function batchDeltas(deltas: readonly CompletionDelta[]): StreamCompletionResponse[] {
+  const batches: StreamCompletionResponse[] = [];
+  let batch: CompletionDelta[] = [];
+  let bytes = 0;
+  for (const delta of deltas) {
+    for (const piece of textOf(delta).length > MAX_TEXT_CHARS ? cut(delta) : [delta]) {
+      const size = BYTES_PER_DELTA + textOf(piece).length * BYTES_PER_CHAR;
+      if (bytes + size > MAX_RESPONSE_BYTES && batch.length > 0) {
+        batches.push(create(StreamCompletionResponseSchema, { deltas: batch }));
+        batch = [];
+        bytes = 0;
+      }
+      batch.push(piece);
+      bytes += size;
+    }
+  }
+  if (batch.length > 0) batches.push(create(StreamCompletionResponseSchema, { deltas: batch }));
+  return batches;
+}
+
+/** The text of a delta that can be cut; "" for all others. */
+function textOf({ delta }: CompletionDelta): string {
+  switch (delta.case) {
+    case "content":
+    case "reasoning":
+      return delta.value.text;
+    case "toolCall":
+      return delta.value.argumentsFragment;
+    case "refusal":
+      return delta.value;
+    default:
+      return "";
+  }
+}
+
+function cut(whole: CompletionDelta): CompletionDelta[] {
+  const { delta } = whole;
+  const pieces = splitText(textOf(whole), MAX_TEXT_CHARS);
+  switch (delta.case) {
+    case "content":
+      return pieces.map((text) => contentDelta(delta.value.blockIndex, text));
+    case "reasoning":
+      return pieces.map((text) => reasoningDelta(delta.value.blockIndex, text, delta.value));
+    case "refusal":
+      return pieces.map(refusalDelta);
+    case "toolCall": {
+      const { blockIndex, callId, name, complete, argumentsInvalid } = delta.value;
+      const last = pieces.length - 1;
+      return pieces.map((argumentsFragment, at) =>
+        toolCallDelta({
+          ...{ blockIndex, callId, argumentsFragment },
+          name: at === 0 ? name : "",
+          complete: at === last && complete,
+          argumentsInvalid: at === last && argumentsInvalid,
+        }),
+      );
+    }
+    default:
+      return [whole];
+  }
+}

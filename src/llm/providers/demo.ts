@@ -1,0 +1,222 @@
+/**
+ * The model that needs no key: a fixed play that shows what a turn looks like, and says that it is one. Deterministic: the
+ * same conversation gives the same deltas. Reasoning, then a tool call if a fitting tool is offered and none was used yet,
+ * else an answer that quotes what the tool said.
+ */
+import { create } from "@bufbuild/protobuf";
+import {
+  Role,
+  ToolChoiceMode,
+  type CompletionDelta,
+  type CompletionInput,
+  type ModelMessage,
+} from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import { FinishReason, UsageSchema } from "../../../gen/turnwire/packet/v1/common_pb.js";
+import type { Clock } from "../../lib/clock.js";
+import { contentDelta, finishDelta, reasoningDelta, toolCallDelta, usageDelta } from "../deltas.js";
+import { objectOf, parseJson } from "../json.js";
+import { splitText } from "../well-formed.js";
+import type { CompletionProvider } from "./provider.js";
+
+export interface DemoOptions {
+  readonly name: string;
+  /** Milliseconds between deltas; 0 = none. */
+  readonly deltaDelayMs: number;
+}
+
+const INTRO = "This is Turnwire's built-in demo: no language model was asked.";
+const MAX_QUOTED_CHARS = 600;
+const ARGUMENT_PIECE_CHARS = 12;
+
+export function createDemoProvider(options: DemoOptions, clock: Clock): CompletionProvider {
+  return {
+    name: options.name,
+    prepare: (call) => ({
+      droppedParameters: [],
+      async *stream() {
+        for (const delta of play(call.input, call.attempt)) {
+          call.signal.throwIfAborted();
+          yield [delta];
+          if (options.deltaDelayMs > 0) await clock.sleep(options.deltaDelayMs, call.signal);
+        }
+      },
+    }),
+    listModels: () => Promise.resolve([]),
+    close: () => Promise.resolve(),
+  };
+}
+
+interface DemoCall {
+  readonly tool: string;
+  readonly args: Readonly<Record<string, unknown>>;
+  readonly reason: string;
+}
+
+/** The whole play for this conversation. */
+function* play(input: CompletionInput, attempt: number): Generator<CompletionDelta, void, undefined> {
+  const question = lastUserText(input.messages);
+  const results = resultsAfterQuestion(input.messages);
+  const call = results.length === 0 ? chooseCall(input, question) : undefined;
+  const reasoning = call?.reason ?? reasonToAnswer(results.length);
+  for (const text of words(reasoning)) yield reasoningDelta(0, text);
+  let written = reasoning.length;
+  if (call) {
+    const args = JSON.stringify(call.args);
+    yield* callDeltas(call, args, `demo_${input.messages.length}`);
+    written += args.length;
+  } else {
+    const answer = results.length > 0 ? answerFromResults(results) : plainAnswer(question);
+    for (const text of words(answer)) yield contentDelta(1, text);
+    written += answer.length;
+  }
+  const usage = create(UsageSchema, {
+    inputTokens: estimateTokens(inputChars(input)),
+    outputTokens: estimateTokens(written),
+    reasoningTokens: estimateTokens(reasoning.length),
+    estimated: true,
+    attempts: 1,
+  });
+  yield usageDelta(usage, attempt);
+  yield finishDelta({
+    reason: call ? FinishReason.TOOL_CALLS : FinishReason.STOP,
+    rawReason: call ? "tool_calls" : "stop",
+  });
+}
+
+function* callDeltas(
+  call: DemoCall,
+  args: string,
+  callId: string,
+): Generator<CompletionDelta, void, undefined> {
+  yield toolCallDelta({ blockIndex: 1, callId, name: call.tool });
+  for (const argumentsFragment of splitText(args, ARGUMENT_PIECE_CHARS)) {
+    yield toolCallDelta({ blockIndex: 1, callId, argumentsFragment });
+  }
+  yield toolCallDelta({ blockIndex: 1, callId, complete: true });
+}
+
+/** Which tool the question asks for; undefined = none is needed, offered or allowed. */
+function chooseCall(input: CompletionInput, question: string): DemoCall | undefined {
+  const mode = input.toolChoice?.mode ?? ToolChoiceMode.UNSPECIFIED;
+  if (mode === ToolChoiceMode.NONE) return undefined;
+  const offered =
+    mode === ToolChoiceMode.ONE
+      ? input.tools.filter(({ name }) => name === input.toolChoice?.toolName)
+      : input.tools;
+  const url = /https?:\/\/[^\s<>"'`)\]]+/.exec(question)?.[0].replace(/[.,;:!?]+$/, "");
+  const openUrl = offered.find(({ name }) => name === "open_url");
+  if (openUrl && url !== undefined) {
+    const args = "urls" in properties(openUrl.parametersJsonSchema) ? { urls: [url] } : { url };
+    return { tool: openUrl.name, args, reason: "The message holds an address, so I open that page first." };
+  }
+  const clock = offered.find(({ name }) => name === "clock");
+  if (clock) {
+    return {
+      tool: clock.name,
+      args: zoneArgs(properties(clock.parametersJsonSchema), question),
+      reason: "There is no page to open, so I look at the clock to show what a tool call looks like.",
+    };
+  }
+  const forced = mode === ToolChoiceMode.ONE || mode === ToolChoiceMode.REQUIRED ? offered[0] : undefined;
+  return forced && { tool: forced.name, args: {}, reason: `I was told to use ${forced.name}.` };
+}
+
+/** The clock's zone, if the question names one. */
+function zoneArgs(
+  schema: Readonly<Record<string, unknown>>,
+  question: string,
+): Readonly<Record<string, unknown>> {
+  const member = ["timezone", "time_zone", "zone"].find((name) => name in schema);
+  if (member === undefined) return {};
+  const zone = /\b(?:UTC|[A-Z][A-Za-z]+(?:\/[A-Z][A-Za-z_+-]+){1,2})\b/.exec(question)?.[0];
+  return { [member]: zone ?? "UTC" };
+}
+
+function properties(schemaJson: string): Readonly<Record<string, unknown>> {
+  return objectOf(objectOf(parseJson(schemaJson))["properties"]);
+}
+
+function reasonToAnswer(results: number): string {
+  return results > 0
+    ? "The tool has answered, so I can tell what it said."
+    : "No tool is needed here, so I answer at once.";
+}
+
+function plainAnswer(question: string): string {
+  const asked = question === "" ? "" : `\n\nYou wrote:\n\n${quote(question)}`;
+  return `${INTRO}${asked}\n\nTo get real answers, set \`OPENAI_BASE_URL\` (and \`OPENAI_API_KEY\` if the server wants one) and start Turnwire again.`;
+}
+
+function answerFromResults(results: readonly ToolResult[]): string {
+  const parts = results.map(({ name, text, isError }) => {
+    const marker = /\[\d+\]/.exec(text)?.[0];
+    const verb = isError ? "failed with" : "answered";
+    return `The tool${name === "" ? "" : ` \`${name}\``} ${verb}:\n\n${quote(text)}${marker === undefined ? "" : `\n\nSource: ${marker}`}`;
+  });
+  return `${INTRO}\n\n${parts.join("\n\n")}`;
+}
+
+function quote(text: string): string {
+  const short = splitText(text.trim(), MAX_QUOTED_CHARS)[0] ?? "";
+  const cut = short.length < text.trim().length ? `${short} ...` : short;
+  return cut
+    .split(/\r?\n/)
+    .map((line) => `> ${line}`)
+    .join("\n");
+}
+
+interface ToolResult {
+  readonly name: string;
+  readonly text: string;
+  readonly isError: boolean;
+}
+
+function lastUserText(messages: readonly ModelMessage[]): string {
+  const message = messages.findLast(({ role }) => role === Role.USER);
+  return (message?.parts ?? []).map(({ part }) => (part.case === "text" ? part.value : "")).join("");
+}
+
+/** What tools said since the last question, with the names they were called by. */
+function resultsAfterQuestion(messages: readonly ModelMessage[]): ToolResult[] {
+  const question = messages.findLastIndex(({ role }) => role === Role.USER);
+  const parts = messages.slice(question + 1).flatMap((message) => message.parts.map(({ part }) => part));
+  const names = new Map(
+    parts.flatMap((part) => (part.case === "toolCall" ? [[part.value.callId, part.value.name]] : [])),
+  );
+  return parts.flatMap((part) =>
+    part.case === "toolResult"
+      ? [{ name: names.get(part.value.callId) ?? "", text: part.value.text, isError: part.value.isError }]
+      : [],
+  );
+}
+
+function inputChars(input: CompletionInput): number {
+  const parts = input.messages.flatMap((message) => message.parts);
+  const tools = input.tools.reduce(
+    (sum, tool) => sum + tool.description.length + tool.parametersJsonSchema.length,
+    0,
+  );
+  return parts.reduce((sum, { part }) => {
+    switch (part.case) {
+      case "text":
+      case "reasoning":
+      case "refusal":
+        return sum + part.value.length;
+      case "toolCall":
+        return sum + part.value.argumentsJson.length;
+      case "toolResult":
+        return sum + part.value.text.length;
+      default:
+        return sum;
+    }
+  }, tools);
+}
+
+/** About four characters make a token. */
+function estimateTokens(chars: number): number {
+  return Math.ceil(chars / 4);
+}
+
+function words(text: string): string[] {
+  return text.match(/\s*\S+\s*$|\s*\S+/g) ?? [];
+}
