@@ -127,6 +127,8 @@ export class ScriptedChatServer {
   readonly script: Behaviour[] = [];
   /** The turn that the next SendMessage starts; a request_id seen before gets its turn again. */
   nextTurn: ScriptedTurn | undefined;
+  /** False: stops are answered but end nothing. */
+  honourStops = true;
   models: MessageInitShape<typeof ModelSchema>[] = [];
   tools: MessageInitShape<typeof ToolSchema>[] = [];
   sessions: MessageInitShape<typeof SessionSchema>[] = [];
@@ -238,7 +240,7 @@ export class ScriptedChatServer {
               ? this.#byRequest.get(target.value)
               : [...this.turns.values()].find((candidate) => !candidate.ended);
         const stopSeq = turn?.head ?? 0;
-        turn?.stop();
+        if (this.honourStops) turn?.stop();
         return { stopSeq, status: TurnStatus.ENDED, turnId: turn?.turnId ?? "" };
       },
       getTurn: (request, context) => {

@@ -1,0 +1,164 @@
+/** The commands that list and look up: sessions, models, tools; and stop. */
+import { toJsonString, type DescMessage, type MessageShape } from "@bufbuild/protobuf";
+import { timestampDate, type Timestamp } from "@bufbuild/protobuf/wkt";
+import { StopTurnResponseSchema } from "../../../gen/turnwire/chat/v1/chat_service_pb.js";
+import { MessageRole, MessageSchema, SessionSchema, TurnStatus, type Message } from "../../../gen/turnwire/chat/v1/types_pb.js";
+import { ModelSchema, type Model } from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import { ToolSchema } from "../../../gen/turnwire/tool/v1/tool_service_pb.js";
+import type { StopTarget } from "../../client/index.js";
+import type { CliContext } from "../context.js";
+import { CliError, ExitCode } from "../exit-codes.js";
+import { table } from "../table.js";
+import { printable } from "../terminal.js";
+
+const PAGE_SIZE = 50;
+
+export async function listSessions(options: { readonly limit: number }, context: CliContext): Promise<ExitCode> {
+  const sessions = await pages(
+    (pageToken) => context.client.api.listSessions({ pageToken, pageSize: Math.min(PAGE_SIZE, options.limit) }, context),
+    (page) => page.sessions,
+    options.limit,
+  );
+  return printRows(SessionSchema, sessions, "no sessions yet: `turnwire chat` starts one", context, (session) => [
+    session.sessionId,
+    time(session.updateTime ?? session.createTime),
+    session.activeTurns.length > 0 ? "running" : "",
+    oneLine(session.title) || "(no title)",
+  ]);
+}
+
+export async function showSession(sessionId: string, context: CliContext): Promise<ExitCode> {
+  const { client, terminal, json } = context;
+  const { session, mainline } = await client.api.getSession({ sessionId }, context);
+  if (session) {
+    const about = [session.sessionId, time(session.updateTime ?? session.createTime), oneLine(session.title)];
+    await terminal.line(json ? toJsonString(SessionSchema, session) : about.filter(Boolean).join("  "));
+    for (const turn of json ? [] : session.activeTurns) {
+      await terminal.line(`running: turn ${turn.turnId} at seq ${turn.headSeq}`);
+    }
+  }
+  for (const message of mainline) {
+    if (json) await terminal.line(toJsonString(MessageSchema, message));
+    else await terminal.line(`\n${author(message)}\n${textOf(message)}`);
+  }
+  return ExitCode.OK;
+}
+
+export async function deleteSession(sessionId: string, context: CliContext): Promise<ExitCode> {
+  await context.client.api.deleteSession({ sessionId }, context);
+  if (!context.json) await context.terminal.line(`deleted ${sessionId}`);
+  return ExitCode.OK;
+}
+
+export async function listModels(context: CliContext): Promise<ExitCode> {
+  const models = await pages(
+    (pageToken) => context.client.api.listModels({ pageToken, pageSize: PAGE_SIZE }, context),
+    (page) => page.models,
+  );
+  return printRows(ModelSchema, models, "no models are configured", context, (model) => [
+    model.isDefault ? "*" : " ",
+    model.modelId,
+    oneLine(model.displayName),
+    abilities(model),
+  ]);
+}
+
+export async function listTools(context: CliContext): Promise<ExitCode> {
+  const tools = await pages(
+    (pageToken) => context.client.api.listTools({ pageToken, pageSize: PAGE_SIZE }, context),
+    (page) => page.tools,
+  );
+  return printRows(ToolSchema, tools, "no tools are configured", context, (tool) => [
+    tool.toolId,
+    oneLine(tool.description).slice(0, 100),
+  ]);
+}
+
+export interface StopOptions {
+  readonly session?: string;
+  readonly request?: string;
+  readonly lane?: number;
+}
+
+export async function stop(turnId: string | undefined, options: StopOptions, context: CliContext): Promise<ExitCode> {
+  const { client, terminal, json, signal } = context;
+  const answer = await client.stop(stopTarget(turnId, options), { modelIndex: options.lane, signal });
+  if (json) await terminal.line(toJsonString(StopTurnResponseSchema, answer));
+  else if (answer.turnId === "") await terminal.line("nothing runs there yet: the send will be stopped when it arrives");
+  else {
+    const status = (TurnStatus[answer.status] ?? "unknown").toLowerCase();
+    await terminal.line(`turn ${answer.turnId}: no content after seq ${answer.stopSeq} (${status})`);
+  }
+  return ExitCode.OK;
+}
+
+function stopTarget(turnId: string | undefined, { session, request }: StopOptions): StopTarget {
+  const targets: StopTarget[] = [];
+  if (turnId) targets.push({ turnId });
+  if (request) targets.push({ requestId: request });
+  if (session) targets.push({ sessionId: session });
+  const [target, ...others] = targets;
+  if (!target || others.length > 0) {
+    throw new CliError(ExitCode.USAGE, "name one thing to stop: a turn, --session ID or --request ID");
+  }
+  return target;
+}
+
+/** Collects pages until there are no more, or enough. */
+async function pages<P extends { readonly nextPageToken: string }, T>(
+  fetchPage: (pageToken: string) => Promise<P>,
+  itemsOf: (page: P) => readonly T[],
+  limit = Number.POSITIVE_INFINITY,
+): Promise<T[]> {
+  const items: T[] = [];
+  let pageToken = "";
+  do {
+    const page = await fetchPage(pageToken);
+    items.push(...itemsOf(page));
+    if (page.nextPageToken === pageToken) break; // a server that repeats its token would never end
+    pageToken = page.nextPageToken;
+  } while (pageToken && items.length < limit);
+  return items.slice(0, Math.min(items.length, limit));
+}
+
+async function printRows<D extends DescMessage>(
+  schema: D,
+  items: readonly MessageShape<D>[],
+  none: string,
+  { terminal, json }: CliContext,
+  row: (item: MessageShape<D>) => string[],
+): Promise<ExitCode> {
+  if (items.length === 0 && !json) await terminal.aside(none);
+  const lines = json ? items.map((item) => toJsonString(schema, item)) : table(items.map(row));
+  for (const line of lines) await terminal.line(line);
+  return ExitCode.OK;
+}
+
+function abilities(model: Model): string {
+  const words = [
+    model.contextTokens > 0 ? `${model.contextTokens} tokens` : "",
+    model.tools ? "tools" : "",
+    model.reasoning ? "reasoning" : "",
+    model.demo ? "demo" : "",
+    model.aliases.length > 0 ? `also ${model.aliases.join(", ")}` : "",
+  ];
+  return words.filter(Boolean).join(", ");
+}
+
+function author(message: Message): string {
+  if (message.role === MessageRole.USER) return "you:";
+  return `${message.answer?.displayName || message.answer?.modelId || "assistant"}:`;
+}
+
+function textOf(message: Message): string {
+  return message.role === MessageRole.USER ? (message.input?.text ?? "") : (message.answer?.text ?? "");
+}
+
+function time(timestamp: Timestamp | undefined): string {
+  return timestamp ? timestampDate(timestamp).toISOString().slice(0, 16).replace("T", " ") : "";
+}
+
+/** One line without control characters: titles and descriptions come from models and peers. */
+function oneLine(text: string): string {
+  return printable(text.replace(/\s+/g, " ")).trim();
+}

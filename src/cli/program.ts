@@ -1,0 +1,139 @@
+/** The commands and options of `turnwire`; what they do stands in commands/. */
+import { Command, InvalidArgumentError } from "commander";
+import { deleteSession, listModels, listSessions, listTools, showSession, stop, type StopOptions } from "./commands/catalogue.js";
+import { chat, type ChatOptions } from "./commands/chat.js";
+import { replay, tail, type TailOptions } from "./commands/tail.js";
+import type { CliContext } from "./context.js";
+import { CliError, ExitCode } from "./exit-codes.js";
+
+/** Options that every command takes. */
+export interface GlobalOptions {
+  readonly url: string;
+  readonly token?: string;
+  readonly json?: boolean;
+}
+
+/** Runs a command against the server that the options name. */
+export type RunCommand = (command: (context: CliContext) => Promise<ExitCode>) => Promise<void>;
+
+const EXIT_CODES = `
+Exit codes:
+  0    done; chat and tail: the turn completed
+  1    the turn did not complete (error, interrupted, deadline, stopped by somebody else)
+  2    the command line makes no sense
+  3    no such session, turn or model
+  4    no Turnwire server can be reached
+  5    the token is missing or wrong
+  6    the server refused the request
+  69   comes with a later version
+  70   a fault in the server or in this program
+  130  interrupted with Ctrl-C
+
+With --json each line of standard output is one JSON object (proto3 JSON): a packet for chat, tail and replay, a session,
+message, model or tool for the lists. Everything else goes to standard error.`;
+
+/** Builds the command line. `run` is told what to do once arguments are parsed. */
+export function createProgram(
+  run: RunCommand,
+  env: Readonly<Record<string, string | undefined>>,
+  version: string,
+): Command {
+  const program = new Command("turnwire")
+    .description("Talks to a Turnwire server: chat, follow turns, read them again, stop them.")
+    .version(version)
+    .option("--url <address>", "the server (or TURNWIRE_URL)", env.TURNWIRE_URL || "http://127.0.0.1:8080")
+    .option("--token <token>", "bearer token (or TURNWIRE_TOKEN)")
+    .option("--json", "print one JSON object per line")
+    .addHelpText("after", EXIT_CODES)
+    .showHelpAfterError("(turnwire --help lists commands and options)")
+    .exitOverride();
+
+  program
+    .command("chat")
+    .description("send a message and show the answer; at a terminal without a text: a conversation")
+    .argument("[text]", "the message; - or nothing reads it from standard input")
+    .option("--session <id>", "go on with this session")
+    .option("--model <id>", "a model to answer; repeat it to compare several", collect, [] as string[])
+    .option("-i, --interactive", "a conversation, one message per line, also when the input is piped")
+    .action((text: string | undefined, options: ChatOptions) => run((context) => chat(text, options, context)));
+
+  program
+    .command("tail")
+    .description("print a turn's packets and follow it to its end")
+    .argument("<turn>", "turn id")
+    .option("--from <seq>", "first packet to print", seq)
+    .option("--after <seq>", "print what follows this packet (the cursor you have)", seq)
+    .action((turn: string, options: TailOptions) => run((context) => tail(turn, options, context)));
+
+  program
+    .command("replay")
+    .description("print the packets that a turn has now, and end")
+    .argument("<turn>", "turn id")
+    .option("--from <seq>", "first packet to print", seq)
+    .option("--after <seq>", "print what follows this packet", seq)
+    .option("--to <seq>", "last packet to print", seq)
+    .action((turn: string, options: TailOptions) => run((context) => replay(turn, options, context)));
+
+  const sessions = program.command("sessions").description("list, show or delete sessions");
+  sessions
+    .command("list", { isDefault: true })
+    .description("the sessions, newest first")
+    .option("--limit <count>", "at most so many", count, 50)
+    .action((options: { readonly limit: number }) => run((context) => listSessions(options, context)));
+  sessions
+    .command("show")
+    .description("a session and its messages")
+    .argument("<id>")
+    .action((id: string) => run((context) => showSession(id, context)));
+  sessions
+    .command("delete")
+    .description("delete a session with all its messages")
+    .argument("<id>")
+    .action((id: string) => run((context) => deleteSession(id, context)));
+
+  program
+    .command("models")
+    .description("the models that can answer")
+    .action(() => run(listModels));
+
+  program
+    .command("tools")
+    .description("the tools that models can call")
+    .action(() => run(listTools));
+
+  program
+    .command("stop")
+    .description("stop a turn; what it has said so far is kept")
+    .argument("[turn]", "turn id")
+    .option("--session <id>", "stop what this session runs")
+    .option("--request <id>", "stop the send with this request id, also before it arrives")
+    .option("--lane <index>", "stop one model's answer only", seq)
+    .action((turn: string | undefined, options: StopOptions) => run((context) => stop(turn, options, context)));
+
+  program
+    .command("documents")
+    .description("source documents (comes with a later version)")
+    .allowExcessArguments()
+    .allowUnknownOption()
+    .action(() => {
+      throw new CliError(ExitCode.NOT_BUILT, "documents come with a later version of Turnwire");
+    });
+
+  return program;
+}
+
+function collect(value: string, previous: readonly string[]): string[] {
+  return [...previous, value];
+}
+
+function seq(value: string): number {
+  const number = Number(value);
+  if (!/^\d+$/.test(value) || number > 0xffff_ffff) throw new InvalidArgumentError("a number from 0 on is needed");
+  return number;
+}
+
+function count(value: string): number {
+  const number = seq(value);
+  if (number === 0) throw new InvalidArgumentError("at least 1 is needed");
+  return number;
+}
