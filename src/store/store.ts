@@ -111,7 +111,11 @@ export interface AcceptInput {
   readonly userMessageId: string;
   /** Encoding of UserInput. */
   readonly userInput: Uint8Array;
-  readonly lanes: readonly { readonly modelIndex: number; readonly modelId: string; readonly messageId: string }[];
+  readonly lanes: readonly {
+    readonly modelIndex: number;
+    readonly modelId: string;
+    readonly messageId: string;
+  }[];
   readonly partition: number;
   readonly logId: string;
   readonly owner: string;
@@ -121,7 +125,12 @@ export interface AcceptInput {
 
 export type AcceptOutcome =
   /** `stopRequested`: a StopTurn for this request_id came before the send; the turn must end stopped, calling nothing. */
-  | { readonly kind: "accepted"; readonly turn: TurnRow; readonly session: SessionRow; readonly stopRequested: boolean }
+  | {
+      readonly kind: "accepted";
+      readonly turn: TurnRow;
+      readonly session: SessionRow;
+      readonly stopRequested: boolean;
+    }
   /** The same request was accepted before. */
   | { readonly kind: "replayed"; readonly turn: TurnRow }
   | { readonly kind: "conflict" }
@@ -160,7 +169,11 @@ export interface CommitInput {
     readonly answer: Uint8Array;
     readonly text: string;
     readonly toolCalls: readonly ToolCallRow[];
-    readonly citations: readonly { readonly number: number; readonly document: Uint8Array; readonly documentId: string }[];
+    readonly citations: readonly {
+      readonly number: number;
+      readonly document: Uint8Array;
+      readonly documentId: string;
+    }[];
   }[];
   /** The last archive part (packets acked since the last part, and not the terminal). */
   readonly archive: ArchivePart | undefined;
@@ -177,8 +190,20 @@ export interface ArchivePart {
 export type Checkpoint =
   | { readonly kind: "input"; readonly modelIndex: number; readonly data: Uint8Array }
   | { readonly kind: "cycle"; readonly modelIndex: number; readonly cycle: number; readonly data: Uint8Array }
-  | { readonly kind: "dispatching"; readonly modelIndex: number; readonly cycle: number; readonly callId: string; readonly data: Uint8Array }
-  | { readonly kind: "result"; readonly modelIndex: number; readonly cycle: number; readonly callId: string; readonly data: Uint8Array };
+  | {
+      readonly kind: "dispatching";
+      readonly modelIndex: number;
+      readonly cycle: number;
+      readonly callId: string;
+      readonly data: Uint8Array;
+    }
+  | {
+      readonly kind: "result";
+      readonly modelIndex: number;
+      readonly cycle: number;
+      readonly callId: string;
+      readonly data: Uint8Array;
+    };
 
 export interface FileRow {
   readonly fileId: string;
@@ -215,14 +240,35 @@ export interface TurnCommand {
 export interface Store {
   // ---- sessions and messages -------------------------------------------------------------------------------------
   /** Idempotent by requestId ("" = not): the same principal and requestId gives the same session. */
-  createSession(principal: Principal, input: { sessionId: string; requestId: string; settings: Uint8Array; title: string; tags: readonly string[] }): Promise<SessionRow>;
+  createSession(
+    principal: Principal,
+    input: {
+      sessionId: string;
+      requestId: string;
+      settings: Uint8Array;
+      title: string;
+      tags: readonly string[];
+    },
+  ): Promise<SessionRow>;
   getSession(principal: Principal, sessionId: string): Promise<SessionRow | undefined>;
   /** Newest update first. */
-  listSessions(principal: Principal, page: Page, filter: { query: string; onlyActive: boolean }): Promise<Paged<SessionRow>>;
+  listSessions(
+    principal: Principal,
+    page: Page,
+    filter: { query: string; onlyActive: boolean },
+  ): Promise<Paged<SessionRow>>;
   /** Removes the session with its messages, turns, archive, files; false = not there. Answers the turns whose logs to erase. */
-  deleteSession(principal: Principal, sessionId: string): Promise<{ readonly turns: readonly TurnRow[] } | undefined>;
+  deleteSession(
+    principal: Principal,
+    sessionId: string,
+  ): Promise<{ readonly turns: readonly TurnRow[] } | undefined>;
   /** Oldest first; `ancestorsOf`: the branch from the root to that message (inclusive); `childrenOf`: its direct children. */
-  listMessages(principal: Principal, sessionId: string, page: Page, filter: { ancestorsOf: string; childrenOf: string }): Promise<Paged<MessageRow> | undefined>;
+  listMessages(
+    principal: Principal,
+    sessionId: string,
+    page: Page,
+    filter: { ancestorsOf: string; childrenOf: string },
+  ): Promise<Paged<MessageRow> | undefined>;
   /** The branch that ends in `messageId`, root first, newest `limit` of it. */
   branch(principal: Principal, messageId: string, limit: number): Promise<readonly MessageRow[]>;
 
@@ -231,7 +277,11 @@ export interface Store {
   acceptTurn(input: AcceptInput): Promise<AcceptOutcome>;
   getTurn(principal: Principal, turnId: string): Promise<TurnRow | undefined>;
   getTurnByRequest(principal: Principal, requestId: string): Promise<TurnRow | undefined>;
-  listTurns(principal: Principal, page: Page, filter: { sessionId: string; phases: readonly TurnPhase[] }): Promise<Paged<TurnRow>>;
+  listTurns(
+    principal: Principal,
+    page: Page,
+    filter: { sessionId: string; phases: readonly TurnPhase[] },
+  ): Promise<Paged<TurnRow>>;
   /** The same row without a principal: for owners, recovery and janitors. */
   loadTurn(turnId: string): Promise<TurnRow | undefined>;
 
@@ -259,12 +309,16 @@ export interface Store {
 
   // ---- commands ----------------------------------------------------------------------------------------------------
   /** Stores the stop (unique per turn and lane) and wakes the owner (NOTIFY). */
-  requestStop(principal: Principal, target: StopTarget, modelIndex: number | undefined): Promise<StopRequestOutcome>;
+  requestStop(
+    principal: Principal,
+    target: StopTarget,
+    modelIndex: number | undefined,
+  ): Promise<StopRequestOutcome>;
   /** Open commands of turns owned by `owner`. */
   listCommands(owner: string): Promise<readonly TurnCommand[]>;
-  /** The owner's answer; wakes whoever waits in `waitStopped`. */
-  answerStop(turnId: string, stopSeq: number): Promise<void>;
-  /** The owner's answer, or undefined after `timeoutMs`. */
+  /** The owner's answer to the stops of one lane, or of the whole turn and all its lanes; wakes whoever waits in `waitStopped`. */
+  answerStop(turnId: string, stopSeq: number, modelIndex?: number): Promise<void>;
+  /** The owner's answer, or the terminal's seq if the turn ended meanwhile; undefined after `timeoutMs`. */
   waitStopped(turnId: string, timeoutMs: number, signal: AbortSignal): Promise<number | undefined>;
   /** Calls `wake` when a command for `owner` was stored, and after each (re)connect of the listener. Returns unsubscribe. */
   onCommand(owner: string, wake: () => void): () => void;
@@ -274,7 +328,9 @@ export interface Store {
   /** Commits one more beat of this process. */
   beat(incarnation: string): Promise<void>;
   /** All processes with running or committed turns, or beats, but `incarnation`; for the observer of beats. */
-  listProcesses(incarnation: string): Promise<readonly { readonly incarnation: string; readonly dataDirId: string; readonly beat: bigint }[]>;
+  listProcesses(
+    incarnation: string,
+  ): Promise<readonly { readonly incarnation: string; readonly dataDirId: string; readonly beat: bigint }[]>;
   /** Turns (running or committed) that these incarnations own, oldest first. */
   listOwnedTurns(owners: readonly string[], limit: number): Promise<readonly TurnRow[]>;
   /** Removes the process rows that own no open turn. */
