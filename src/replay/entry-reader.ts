@@ -13,7 +13,12 @@ export interface EntryStore {
   /** The turn's last entry, from the leader. */
   head(turn: TurnLogKey): Promise<LoggedEntry | undefined>;
   /** A position after which the entries begin that a reader at `afterSeq` needs; the hint is untrusted. */
-  locate(turn: TurnLogKey, afterSeq: number, hint: Position | undefined, head: LoggedEntry): Promise<Position>;
+  locate(
+    turn: TurnLogKey,
+    afterSeq: number,
+    hint: Position | undefined,
+    head: LoggedEntry,
+  ): Promise<Position>;
   /**
    * The next entries with a position above `after` and up to `upTo`, in order, claims and tombstones included, about
    * `PAGE_BYTES` at most and at least one if there is one.
@@ -68,7 +73,11 @@ export class EntryReader {
 
   /** The turn's head as of now or later, tried again for `patienceMs` while the store is away. */
   head(turn: TurnLogKey, patienceMs: number, signal: AbortSignal): Promise<LoggedEntry | undefined> {
-    return this.#persist(() => this.#heads.after(turn.turnId, () => this.#store.head(turn), signal), patienceMs, signal);
+    return this.#persist(
+      () => this.#heads.after(turn.turnId, () => this.#store.head(turn), signal),
+      patienceMs,
+      signal,
+    );
   }
 
   /**
@@ -109,12 +118,24 @@ export class EntryReader {
         patienceMs,
         signal,
       );
-      if (page.length === 0) throw expired(cursor.seq, undefined); // erased or expired while it was read
+      if (page.length === 0) throw await this.#whyEmpty(turn, cursor, head, options);
       for (const entry of page) {
         const packets = cursor.advance(entry);
         if (packets) yield packets;
       }
     }
+  }
+
+  /** Entries up to `head` were there and are not: they were erased or expired meanwhile, or the log lost its end. */
+  async #whyEmpty(
+    turn: TurnLogKey,
+    cursor: ReadCursor,
+    head: LoggedEntry,
+    options: { readonly patienceMs: number; readonly signal: AbortSignal },
+  ): Promise<TurnError> {
+    const now = await this.head(turn, options.patienceMs, options.signal);
+    if (!now || now.position < head.position) return new TurnError(ErrorCode.LOG_TRUNCATED);
+    return expired(cursor.seq, undefined);
   }
 
   async #persist<T>(call: () => Promise<T>, patienceMs: number, signal: AbortSignal): Promise<T> {
@@ -135,6 +156,9 @@ export class EntryReader {
 
 function expired(afterSeq: number, firstSeq: number | undefined): TurnError {
   return new TurnError(ErrorCode.CURSOR_EXPIRED, {
-    details: { after_seq: String(afterSeq), ...(firstSeq === undefined ? {} : { first_seq: String(firstSeq) }) },
+    details: {
+      after_seq: String(afterSeq),
+      ...(firstSeq === undefined ? {} : { first_seq: String(firstSeq) }),
+    },
   });
 }

@@ -91,14 +91,26 @@ export class TurnTails {
   }
 
   /** `ReplayLog.read`. */
-  async *read(turn: TurnLogKey, afterSeq: number, options: ReadOptions): AsyncGenerator<LoggedEntry, void, undefined> {
+  async *read(
+    turn: TurnLogKey,
+    afterSeq: number,
+    options: ReadOptions,
+  ): AsyncGenerator<LoggedEntry, void, undefined> {
     const { hint, signal } = options;
     const head = await this.#reader.head(turn, READ_PATIENCE_MS, signal);
-    yield* this.#reader.upTo(turn, new ReadCursor(afterSeq), head, { hint, patienceMs: READ_PATIENCE_MS, signal });
+    yield* this.#reader.upTo(turn, new ReadCursor(afterSeq), head, {
+      hint,
+      patienceMs: READ_PATIENCE_MS,
+      signal,
+    });
   }
 
   /** `ReplayLog.follow`. */
-  async *follow(turn: TurnLogKey, afterSeq: number, options: ReadOptions): AsyncGenerator<LoggedEntry, void, undefined> {
+  async *follow(
+    turn: TurnLogKey,
+    afterSeq: number,
+    options: ReadOptions,
+  ): AsyncGenerator<LoggedEntry, void, undefined> {
     const { hint, signal } = options;
     signal.throwIfAborted();
     const cursor = new ReadCursor(afterSeq);
@@ -186,9 +198,15 @@ export class TurnTails {
   }
 
   /** The head a follower may start from: what this process itself wrote last, else the leader's word. */
-  #headFor(feed: Feed, cursor: ReadCursor, patienceMs: number, signal: AbortSignal): Promise<LoggedEntry | undefined> {
+  #headFor(
+    feed: Feed,
+    cursor: ReadCursor,
+    patienceMs: number,
+    signal: AbortSignal,
+  ): Promise<LoggedEntry | undefined> {
     const { local } = feed;
-    const fits = local !== undefined && local.lastSeq >= cursor.seq && local.position >= (cursor.position ?? NOTHING);
+    const fits =
+      local !== undefined && local.lastSeq >= cursor.seq && local.position >= (cursor.position ?? NOTHING);
     if (fits && !feed.unwatch) return Promise.resolve(local);
     return this.#reader.head(feed.turn, patienceMs, signal);
   }
@@ -269,7 +287,10 @@ export class TurnTails {
         if (lost || head > feed.seen) for (const follower of feed.followers) follower.rereads();
       });
     } catch (error) {
-      this.#options.logger.debug({ err: error }, "heads of followed turns could not be compared; tried again");
+      this.#options.logger.debug(
+        { err: error },
+        "heads of followed turns could not be compared; tried again",
+      );
     } finally {
       this.#verifying = false;
     }

@@ -26,7 +26,11 @@ export type AppendFate = "normal" | "stored_unknown" | "lost_unknown" | "full";
 
 export interface MemoryReplayLogOptions {
   /** Asked before each append; a promise holds the append until it resolves. */
-  readonly onAppend?: (turn: TurnLogKey, expected: Position, entry: Entry) => AppendFate | Promise<AppendFate>;
+  readonly onAppend?: (
+    turn: TurnLogKey,
+    expected: Position,
+    entry: Entry,
+  ) => AppendFate | Promise<AppendFate>;
   readonly clock?: Clock;
 }
 
@@ -72,7 +76,12 @@ class InMemory implements MemoryReplayLog {
     return this.#tails.counts;
   }
 
-  async append(turn: TurnLogKey, expected: Position, entry: Entry, signal: AbortSignal): Promise<AppendOutcome> {
+  async append(
+    turn: TurnLogKey,
+    expected: Position,
+    entry: Entry,
+    signal: AbortSignal,
+  ): Promise<AppendOutcome> {
     signal.throwIfAborted();
     if (entry.batch.length > MAX_BATCH_BYTES) throw new TurnError(ErrorCode.SIZE_LIMIT);
     const fate = await this.#onAppend(turn, expected, entry);
@@ -141,7 +150,9 @@ class InMemory implements MemoryReplayLog {
 
   #locate(turn: TurnLogKey, afterSeq: number, head: LoggedEntry): Position {
     const entries = this.#entries(turn);
-    const from = entries.findLastIndex((entry) => entry.firstSeq <= afterSeq + 1 && entry.position <= head.position);
+    const from = entries.findLastIndex(
+      (entry) => entry.firstSeq <= afterSeq + 1 && entry.position <= head.position,
+    );
     return from > 0 ? entries[from - 1]!.position : NOTHING;
   }
 

@@ -4,7 +4,7 @@
  *
  * Invariants: one server per data directory - one that a killed predecessor left running is adopted, or ended before a new
  * one starts, and only after its process id *and* start time were found to be the recorded ones. A server that dies while
- * it is needed is started again on the same port.
+ * it is needed is started again on the same port. It outlives this process when that is killed.
  */
 import { execFileSync, spawn, type ChildProcess } from "node:child_process";
 import { randomBytes } from "node:crypto";
@@ -13,6 +13,7 @@ import net from "node:net";
 import path from "node:path";
 import type { Logger } from "../../lib/log.js";
 import { systemClock } from "../../lib/clock.js";
+import { identifyProcess, isAlive, type ProcessIdentity } from "./process-info.js";
 
 /** A nats-server program. */
 export interface NatsServerBinary {
@@ -78,6 +79,8 @@ export interface StartNatsServerOptions {
   readonly port?: number;
   /** fsync each write (servers from 2.10 on; an older one ignores this). Default true. */
   readonly syncAlways?: boolean;
+  /** HTTP monitoring on this port of the loopback. Default: off. */
+  readonly monitorPort?: number;
   readonly logger: Logger;
 }
 
@@ -95,9 +98,7 @@ export interface RunningNatsServer {
 }
 
 /** What is remembered of the server process, so that the next run knows it again. */
-interface ServerRecord {
-  readonly pid: number;
-  readonly startTime: string;
+interface ServerRecord extends ProcessIdentity {
   readonly port: number;
   readonly version: string;
 }
@@ -106,6 +107,7 @@ const READY_WITHIN_MS = 10_000;
 const STOP_WITHIN_MS = 5_000;
 const RESTART_FIRST_MS = 20;
 const RESTART_MOST_MS = 2_000;
+const LONG_LIFE_MS = 5_000;
 
 /** Starts a server, or adopts the live one of a killed predecessor. Resolves when it takes connections. */
 export async function startNatsServer(options: StartNatsServerOptions): Promise<RunningNatsServer> {
@@ -121,6 +123,8 @@ class NatsServerProcess implements RunningNatsServer {
   readonly #password: string;
   #record: ServerRecord | undefined;
   #stopping = false;
+  #readyAtMs = 0;
+  #restartPauseMs = 0;
   #watcher: NodeJS.Timeout | undefined;
   adopted = false;
 
@@ -151,7 +155,11 @@ class NatsServerProcess implements RunningNatsServer {
     const left = readRecord(this.#recordFile);
     if (left && isAlive(left)) {
       const wanted = this.#options.port ?? left.port;
-      if (left.version === this.#options.binary.version && left.port === wanted && (await answers(left.port))) {
+      if (
+        left.version === this.#options.binary.version &&
+        left.port === wanted &&
+        (await answers(left.port))
+      ) {
         this.#adopt(left);
         return;
       }
@@ -171,7 +179,7 @@ class NatsServerProcess implements RunningNatsServer {
   #adopt(record: ServerRecord): void {
     this.adopted = true;
     this.#record = record;
-    this.#options.logger.info({ pid: record.pid, port: record.port }, "adopted the running nats-server");
+    this.#options.logger.info({ natsPid: record.pid, port: record.port }, "adopted the running nats-server");
     // It is nobody's child here: look whether it lives, as `exit` will not tell.
     this.#watcher = setInterval(() => {
       if (isAlive(record)) return;
@@ -185,56 +193,66 @@ class NatsServerProcess implements RunningNatsServer {
     const { binary, dataDir, logger } = this.#options;
     const config = path.join(dataDir, "nats.conf");
     fs.writeFileSync(config, this.#config(port), { mode: 0o600 });
-    const child = spawn(binary.path, ["-c", config], { stdio: ["ignore", "ignore", "pipe"] });
-    const output = keepTail(child);
+    // Not a pipe: the server outlives this process and must be able to write then. Its own session, so that Ctrl-C in a
+    // terminal reaches it only through `stop`, after what still needs it.
+    const errors = path.join(dataDir, "nats.stderr");
+    const stderr = fs.openSync(errors, "w", 0o600);
+    const child = spawn(binary.path, ["-c", config], { stdio: ["ignore", "ignore", stderr], detached: true });
+    fs.closeSync(stderr);
     const exited = new Promise<string>((resolve) => {
       child.once("error", (error) => resolve(error.message));
-      child.once("exit", (code, signal) => resolve(`ended (${signal ?? code}): ${output()}`));
+      child.once("exit", (code, signal) => resolve(`ended (${signal ?? code}): ${lastLines(errors)}`));
     });
     const { pid } = child;
     if (pid === undefined) throw new Error(`nats-server did not start: ${await exited}`);
-    const record = { pid, startTime: startTimeOf(pid) ?? "", port, version: binary.version };
+    const record = { ...(identifyProcess(pid) ?? { pid, startedAt: "" }), port, version: binary.version };
     writeAtomically(this.#recordFile, JSON.stringify(record));
     this.#record = record;
     child.unref();
-    (child.stderr as unknown as net.Socket | null)?.unref();
     const why = await Promise.race([exited, ready(port, child)]);
     if (why !== undefined) {
       await endProcess(record);
       throw new Error(`nats-server did not start: ${why}`);
     }
-    logger.info({ pid, port, version: binary.version }, "nats-server is ready");
+    this.#readyAtMs = performance.now();
+    logger.info({ natsPid: pid, port, version: binary.version }, "nats-server is ready");
     void exited.then(() => this.#onExit(record));
   }
 
   #onExit(record: ServerRecord): void {
     if (this.#stopping || this.#record !== record) return;
-    this.#options.logger.error({ pid: record.pid }, "nats-server ended unexpectedly; starting it again");
+    this.#options.logger.error({ natsPid: record.pid }, "nats-server ended unexpectedly; starting it again");
     void this.#restart(record.port);
   }
 
   async #restart(port: number): Promise<void> {
-    for (let pause = RESTART_FIRST_MS; !this.#stopping; pause = Math.min(pause * 2, RESTART_MOST_MS)) {
+    // At once after a long life, ever slower for one that keeps dying.
+    if (performance.now() - this.#readyAtMs > LONG_LIFE_MS) this.#restartPauseMs = 0;
+    while (!this.#stopping) {
+      await systemClock.sleep(this.#restartPauseMs);
+      this.#restartPauseMs = Math.min(Math.max(this.#restartPauseMs * 2, RESTART_FIRST_MS), RESTART_MOST_MS);
       try {
         await this.#launch(port);
         if (this.#stopping && this.#record) await endProcess(this.#record);
         return;
       } catch (error) {
         this.#options.logger.error({ err: error }, "nats-server could not be started again");
-        await systemClock.sleep(pause);
       }
     }
   }
 
   #config(port: number): string {
-    const { binary, dataDir } = this.#options;
+    const { binary, dataDir, monitorPort } = this.#options;
     const sync = (this.#options.syncAlways ?? true) && compareVersions(binary.version, "2.10.0") >= 0;
     return [
       "# Written by Turnwire at each start.",
       "host: 127.0.0.1",
       `port: ${port}`,
+      ...(monitorPort === undefined ? [] : [`http: "127.0.0.1:${monitorPort}"`]),
       "server_name: turnwire",
       "max_payload: 1MB",
+      `log_file: ${JSON.stringify(path.join(dataDir, "nats.log"))}`,
+      "logfile_size_limit: 10MB",
       `authorization { user: turnwire, password: "${this.#password}" }`,
       "jetstream {",
       `  store_dir: ${JSON.stringify(path.join(dataDir, "jetstream"))}`,
@@ -257,7 +275,7 @@ function readOrMakeSecret(file: string): string {
 function readRecord(file: string): ServerRecord | undefined {
   try {
     const record = JSON.parse(fs.readFileSync(file, "utf8")) as ServerRecord;
-    return Number.isInteger(record.pid) && record.pid > 1 && record.startTime ? record : undefined;
+    return Number.isInteger(record.pid) && record.pid > 1 && record.startedAt ? record : undefined;
   } catch {
     return undefined; // none, or cut short by a crash: the start time could not be checked anyway
   }
@@ -266,25 +284,6 @@ function readRecord(file: string): ServerRecord | undefined {
 function writeAtomically(file: string, text: string): void {
   fs.writeFileSync(`${file}.new`, text, { mode: 0o600 });
   fs.renameSync(`${file}.new`, file);
-}
-
-/** When the process began, in the system's own words; undefined = there is none, or it is a zombie. */
-function startTimeOf(pid: number): string | undefined {
-  try {
-    if (process.platform === "linux") {
-      const stat = fs.readFileSync(`/proc/${pid}/stat`, "utf8");
-      const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-      return fields[0] === "Z" || fields[0] === "X" ? undefined : fields[19];
-    }
-    const said = execFileSync("ps", ["-o", "stat=,lstart=", "-p", String(pid)], { encoding: "utf8" }).trim();
-    return said === "" || said.startsWith("Z") ? undefined : said.replace(/^\S+\s+/, "");
-  } catch {
-    return undefined;
-  }
-}
-
-function isAlive(record: ServerRecord): boolean {
-  return startTimeOf(record.pid) === record.startTime;
 }
 
 async function endProcess(record: ServerRecord): Promise<void> {
@@ -305,7 +304,7 @@ async function endProcess(record: ServerRecord): Promise<void> {
 async function ready(port: number, child: ChildProcess): Promise<string | undefined> {
   const deadline = performance.now() + READY_WITHIN_MS;
   while (performance.now() < deadline) {
-    if (child.exitCode !== null || child.signalCode !== null) return "it ended";
+    if (child.exitCode !== null || child.signalCode !== null) return new Promise(() => undefined); // `exited` says why
     if (await answers(port)) return undefined;
     await systemClock.sleep(10);
   }
@@ -327,7 +326,8 @@ function answers(port: number): Promise<boolean> {
   });
 }
 
-function freePort(): Promise<number> {
+/** A port of the loopback that is free now. */
+export function freePort(): Promise<number> {
   return new Promise((resolve, reject) => {
     const probe = net.createServer();
     probe.once("error", reject);
@@ -346,9 +346,10 @@ function isFree(port: number): Promise<boolean> {
   });
 }
 
-/** The last lines a child wrote to its error output. */
-function keepTail(child: ChildProcess): () => string {
-  let tail = "";
-  child.stderr?.setEncoding("utf8").on("data", (text: string) => (tail = (tail + text).slice(-2_000)));
-  return () => tail.trim().split("\n").slice(-3).join(" | ");
+function lastLines(file: string): string {
+  try {
+    return fs.readFileSync(file, "utf8").trim().split("\n").slice(-3).join(" | ");
+  } catch {
+    return ""; // the folder was removed meanwhile
+  }
 }
