@@ -1,12 +1,10 @@
 /**
  * Server-sent events, bytes in and events out, in whatever pieces the network delivers them.
  * Owns the unfinished line and the unfinished event of one response. Knows nothing of what events mean.
- * S1 the events do not depend on how the bytes were cut. S2 memory is at most one event of `maxEventBytes`.
+ * S1 the events do not depend on how the bytes were cut. S2 memory is at most one event of `maxEventChars`.
  * S3 lines end at LF, CR or CRLF, mixed, also when a CRLF is cut in two. S4 an event that the body's end cuts off is
  * handed out once, marked `unterminated`: only the reader can tell whether its data is whole.
  */
-import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
-import { TurnError } from "../lib/errors.js";
 
 export interface SseEvent {
   /** The `event:` field; "" = none. */
@@ -17,9 +15,7 @@ export interface SseEvent {
   readonly unterminated: boolean;
 }
 
-export const DEFAULT_MAX_EVENT_BYTES = 8 * 1024 * 1024;
-
-/** Parses one response. `push` throws UPSTREAM_MALFORMED when an event outgrows the limit. */
+/** Parses one response. An event that outgrows the limit ends it: what came before is kept, nothing comes after. */
 export class SseParser {
   readonly #decoder = new TextDecoder("utf-8"); // drops a BOM at the start, replaces broken UTF-8
   readonly #maxEventChars: number;
@@ -30,8 +26,16 @@ export class SseParser {
   /** The last line ended at a CR: an LF that follows belongs to it. */
   #skipLineFeed = false;
 
-  constructor(maxEventBytes: number = DEFAULT_MAX_EVENT_BYTES) {
-    this.#maxEventChars = maxEventBytes;
+  #overflowed = false;
+
+  /** `maxEventChars`: largest event, UTF-16 units. */
+  constructor(maxEventChars: number) {
+    this.#maxEventChars = maxEventChars;
+  }
+
+  /** An event was too large; the rest of the response is not read. */
+  get overflowed(): boolean {
+    return this.#overflowed;
   }
 
   /** The events that these bytes complete. */
@@ -51,7 +55,7 @@ export class SseParser {
   }
 
   #pushText(text: string, events: SseEvent[]): void {
-    if (text === "") return;
+    if (text === "" || this.#overflowed) return;
     let start = this.#skipLineFeed && text.startsWith("\n") ? 1 : 0;
     this.#skipLineFeed = false;
     if (text.includes("\r")) {
@@ -71,7 +75,7 @@ export class SseParser {
         start = at + 1;
       }
     }
-    if (start < text.length) this.#line += start === 0 ? text : text.slice(start);
+    if (start < text.length && !this.#overflowed) this.#line += start === 0 ? text : text.slice(start);
     this.#checkSize();
   }
 
@@ -83,6 +87,7 @@ export class SseParser {
   }
 
   #endLine(line: string, events: SseEvent[]): void {
+    if (this.#overflowed) return;
     if (line === "") {
       this.#dispatch(false, events);
     } else if (line.startsWith("data: ")) {
@@ -112,8 +117,6 @@ export class SseParser {
     if (this.#line.length + (this.#data?.length ?? 0) <= this.#maxEventChars) return;
     this.#line = "";
     this.#data = undefined;
-    throw new TurnError(ErrorCode.UPSTREAM_MALFORMED, {
-      message: "the model provider sent an event that is too large",
-    });
+    this.#overflowed = true;
   }
 }

@@ -29,7 +29,7 @@ export class SurrogateJoiner {
 const LONE_SURROGATE = /\p{Surrogate}/u;
 const LONE_SURROGATES = /\p{Surrogate}/gu;
 
-/** The text in pieces of at most `maxChars` UTF-16 units, cut only between code points. */
+/** The text in pieces of at most `maxChars` (two or more) UTF-16 units, cut only between code points. */
 export function splitText(text: string, maxChars: number): string[] {
   if (text.length <= maxChars) return [text];
   const pieces: string[] = [];

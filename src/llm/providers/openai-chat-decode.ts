@@ -7,8 +7,9 @@
 import { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
 import type { CompletionDelta } from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { TurnError } from "../../lib/errors.js";
+import { readErrorFacts } from "../http/upstream-error.js";
 import { objectOf, parseJson } from "../json.js";
-import { DEFAULT_MAX_EVENT_BYTES, SseParser, type SseEvent } from "../sse.js";
+import { SseParser, type SseEvent } from "../sse.js";
 import { ChatChunkReader, type ChunkReaderOptions } from "./openai-chat-chunks.js";
 
 export interface OpenAiChatDecoderOptions extends Partial<ChunkReaderOptions> {
@@ -31,6 +32,7 @@ export interface OpenAiChatDecoder {
   readonly finishSeen: boolean;
 }
 
+const DEFAULT_MAX_EVENT_BYTES = 8 * 1024 * 1024;
 const DEFAULT_MAX_RESPONSE_BYTES = 64 * 1024 * 1024;
 
 /** What the first character says the body is. */
@@ -77,14 +79,12 @@ class StreamDecoder implements OpenAiChatDecoder {
   push(bytes: Uint8Array): CompletionDelta[] {
     const out: CompletionDelta[] = [];
     if (this.ended || bytes.length === 0) return out;
-    try {
-      this.#count(bytes.length);
-      if (this.#framing.kind === "unknown") this.#framing = framingOf(bytes);
-      if (this.#framing.kind === "json") this.#framing.pieces.push(bytes);
-      else for (const event of this.#sse.push(bytes)) this.#event(event, out);
-    } catch (error) {
-      this.#reader.eof(out, TurnError.from(error));
-    }
+    this.#bytes += bytes.length;
+    if (this.#framing.kind === "unknown") this.#framing = framingOf(bytes);
+    if (this.#framing.kind === "json") this.#framing.pieces.push(bytes);
+    else for (const event of this.#sse.push(bytes)) this.#event(event, out);
+    const failure = this.#overflow();
+    if (failure) this.#reader.eof(out, failure);
     return out;
   }
 
@@ -104,12 +104,14 @@ class StreamDecoder implements OpenAiChatDecoder {
     return out;
   }
 
-  #count(bytes: number): void {
-    this.#bytes += bytes;
-    const limit = this.#framing.kind === "json" ? this.#maxJsonBytes : this.#maxBytes;
-    if (this.#bytes > limit) {
-      throw new TurnError(ErrorCode.SIZE_LIMIT, { message: "the model provider's answer is too large" });
+  #overflow(): TurnError | undefined {
+    if (this.#sse.overflowed) {
+      const message = "the model provider sent an event that is too large";
+      return new TurnError(ErrorCode.UPSTREAM_MALFORMED, { message });
     }
+    if (this.#bytes <= (this.#framing.kind === "json" ? this.#maxJsonBytes : this.#maxBytes))
+      return undefined;
+    return new TurnError(ErrorCode.SIZE_LIMIT, { message: "the model provider's answer is too large" });
   }
 
   #event(event: SseEvent, out: CompletionDelta[]): void {
@@ -151,7 +153,7 @@ class StreamDecoder implements OpenAiChatDecoder {
     } else if (parsed === undefined) {
       this.#reader.eof(out, new TurnError(ErrorCode.UPSTREAM_TRUNCATED));
     } else {
-      this.#reader.chunk({ error: document }, out);
+      if (readErrorFacts(document).message !== "") this.#reader.chunk({ error: document }, out);
       this.#reader.eof(out, new TurnError(ErrorCode.UPSTREAM_MALFORMED));
     }
   }
