@@ -48,7 +48,14 @@ const steps: readonly (readonly [number, readonly [number, number] | "lane" | "t
     },
   ],
   [1, "lane", { case: "laneStarted", value: { modelId: MODEL } }],
-  [1, "lane", { case: "cycleStarted", value: { cycle: 1, modelId: MODEL, attempt: 1, toolChoice: ToolChoiceKind.AUTO } }],
+  [
+    1,
+    "lane",
+    {
+      case: "cycleStarted",
+      value: { cycle: 1, modelId: MODEL, attempt: 1, toolChoice: ToolChoiceKind.AUTO },
+    },
+  ],
   [310, [0, 0], { case: "reasoningStart", value: {} }],
   [310, [0, 0], { case: "reasoningDelta", value: { reasoning: "The clock tool knows the time " } }],
   [342, [0, 0], { case: "reasoningDelta", value: { reasoning: "in a zone." } }],
@@ -61,7 +68,13 @@ const steps: readonly (readonly [number, readonly [number, number] | "lane" | "t
     [2, 0],
     {
       case: "toolCallStart",
-      value: { callId: CALL, toolId: "clock", toolName: "clock", displayName: "Clock", providerCallId: "call_7Yd" },
+      value: {
+        callId: CALL,
+        toolId: "clock",
+        toolName: "clock",
+        displayName: "Clock",
+        providerCallId: "call_7Yd",
+      },
     },
   ],
   [390, [2, 0], { case: "toolCallArgumentDelta", value: { callId: CALL, raw: '{"zone":"Asia/' } }],
@@ -69,30 +82,59 @@ const steps: readonly (readonly [number, readonly [number, number] | "lane" | "t
   [
     409,
     [2, 0],
-    { case: "toolCallReady", value: { callId: CALL, argumentsJson: '{"zone":"Asia/Tokyo"}', argumentsValid: true } },
+    {
+      case: "toolCallReady",
+      value: { callId: CALL, argumentsJson: '{"zone":"Asia/Tokyo"}', argumentsValid: true },
+    },
   ],
-  [409, "lane", { case: "cycleEnd", value: { cycle: 1, finishReason: FinishReason.TOOL_CALLS, usage: stepUsage } }],
   [414, [2, 0], { case: "customToolStart", value: { toolName: "clock" } }],
   [
     415,
     [2, 0],
     {
       case: "customToolDelta",
-      value: { toolName: "clock", responseType: CustomToolResponseType.TEXT, data: "2026-03-02 18:30, Monday" },
+      value: {
+        toolName: "clock",
+        responseType: CustomToolResponseType.TEXT,
+        data: "2026-03-02 18:30, Monday",
+      },
     },
   ],
   [
     417,
     [2, 0],
-    { case: "toolCallResult", value: { callId: CALL, status: ToolCallStatus.OK, modelText: "2026-03-02 18:30, Monday" } },
+    {
+      case: "toolCallResult",
+      value: { callId: CALL, status: ToolCallStatus.OK, modelText: "2026-03-02 18:30, Monday" },
+    },
   ],
   [417, [2, 0], { case: "sectionEnd", value: { status: SectionStatus.OK, durationMs: 8 } }],
-  [418, "lane", { case: "cycleStarted", value: { cycle: 2, modelId: MODEL, attempt: 1, toolChoice: ToolChoiceKind.AUTO } }],
+  [
+    417,
+    "lane",
+    { case: "cycleEnd", value: { cycle: 1, finishReason: FinishReason.TOOL_CALLS, usage: stepUsage } },
+  ],
+  [
+    418,
+    "lane",
+    {
+      case: "cycleStarted",
+      value: { cycle: 2, modelId: MODEL, attempt: 1, toolChoice: ToolChoiceKind.AUTO },
+    },
+  ],
   [702, [3, 0], { case: "agentResponseStart", value: { preAnswerMs: 418 } }],
   [702, [3, 0], { case: "agentResponseDelta", value: { content: "It is half past six in the evening" } }],
   [731, [3, 0], { case: "agentResponseDelta", value: { content: " in Tokyo, on Monday." } }],
-  [744, [3, 0], { case: "agentResponseDone", value: { kind: AnswerKind.ANSWER, finishReason: FinishReason.STOP } }],
-  [744, "lane", { case: "cycleEnd", value: { cycle: 2, finishReason: FinishReason.STOP, usage: answerUsage } }],
+  [
+    744,
+    [3, 0],
+    { case: "agentResponseDone", value: { kind: AnswerKind.ANSWER, finishReason: FinishReason.STOP } },
+  ],
+  [
+    744,
+    "lane",
+    { case: "cycleEnd", value: { cycle: 2, finishReason: FinishReason.STOP, usage: answerUsage } },
+  ],
   [
     744,
     "lane",
@@ -111,7 +153,9 @@ export function exampleTurn(): Packet[] {
   );
 }
 
-function placementOf(where: readonly [number, number] | "lane" | "turn"): NonNullable<PacketInit["placement"]> {
+function placementOf(
+  where: readonly [number, number] | "lane" | "turn",
+): NonNullable<PacketInit["placement"]> {
   if (where === "turn") return {};
   if (where === "lane") return { modelIndex: 0 };
   return { modelIndex: 0, turnIndex: where[0], tabIndex: where[1] };

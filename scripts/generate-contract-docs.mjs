@@ -20,7 +20,10 @@ export async function writeContractPage({ root, imagePath, outPath }) {
   const ranges = payloadRanges(packet);
   const example = await exampleRows();
   const page = fill(readFileSync(join(root, "scripts", "contract-page.md"), "utf8"), {
-    header: packet.fields.filter((field) => !field.oneof).map(fieldRow).join("\n"),
+    header: packet.fields
+      .filter((field) => !field.oneof)
+      .map(fieldRow)
+      .join("\n"),
     ranges: ranges.map((range) => `${range.from} to ${range.to} ${range.title}`).join("; "),
     placement: registry.getMessage("turnwire.packet.v1.Placement").fields.map(fieldRow).join("\n"),
     packets: ranges.map((range) => packetSection(packet, range)).join("\n\n"),
@@ -56,7 +59,10 @@ function comment(desc) {
 function payloadRanges(packet) {
   const payloads = packet.fields.filter((field) => field.oneof);
   // The one before the first member counts as trailing the oneof's brace.
-  const headings = [getComments(payloads[0].oneof).trailing ?? "", ...payloads.flatMap((field) => getComments(field).leadingDetached)];
+  const headings = [
+    getComments(payloads[0].oneof).trailing ?? "",
+    ...payloads.flatMap((field) => getComments(field).leadingDetached),
+  ];
   const ranges = headings.flatMap((heading) => {
     const match = /^(\d+) to (\d+): (.*?)\.(?: .*)?$/s.exec(heading.trim());
     return match ? [{ from: Number(match[1]), to: Number(match[2]), title: match[3] }] : [];
@@ -69,7 +75,9 @@ function payloadRanges(packet) {
 }
 
 function packetSection(packet, range) {
-  const fields = packet.fields.filter((field) => field.oneof && field.number >= range.from && field.number <= range.to);
+  const fields = packet.fields.filter(
+    (field) => field.oneof && field.number >= range.from && field.number <= range.to,
+  );
   const heading = `### ${range.from} to ${range.to}: ${range.title}`;
   return [heading, ...fields.map(packetEntry)].join("\n\n");
 }
@@ -77,7 +85,9 @@ function packetSection(packet, range) {
 function packetEntry(field) {
   const head = `**${field.number} \`${field.name}\`** (${field.message.name}) - ${comment(field.message)}`;
   const rows = field.message.fields.map(fieldRow);
-  return rows.length === 0 ? `${head}\n\nNo fields.` : `${head}\n\n| Field | Meaning |\n| --- | --- |\n${rows.join("\n")}`;
+  return rows.length === 0
+    ? `${head}\n\nNo fields.`
+    : `${head}\n\n| Field | Meaning |\n| --- | --- |\n${rows.join("\n")}`;
 }
 
 function fieldRow(field) {
@@ -99,7 +109,12 @@ function typeName(field) {
 
 function serviceSection(service) {
   const rows = service.methods.map((method) => {
-    const kind = { unary: "", server_streaming: "stream out", client_streaming: "stream in", bidi_streaming: "stream in and out" };
+    const kind = {
+      unary: "",
+      server_streaming: "stream out",
+      client_streaming: "stream in",
+      bidi_streaming: "stream in and out",
+    };
     const level = method.idempotency;
     const safe =
       level === MethodOptions_IdempotencyLevel.NO_SIDE_EFFECTS
@@ -119,7 +134,11 @@ function serviceSection(service) {
 
 /** Every message and enum of ours that the packet sections have not shown. */
 function messageSections(files, packet) {
-  const shown = new Set([packet, ...packet.fields.filter((field) => field.oneof).map((field) => field.message)].map((m) => m.typeName));
+  const shown = new Set(
+    [packet, ...packet.fields.filter((field) => field.oneof).map((field) => field.message)].map(
+      (m) => m.typeName,
+    ),
+  );
   shown.add("turnwire.packet.v1.Placement").add("turnwire.packet.v1.ErrorCode");
   const packages = new Map();
   for (const file of files) {
@@ -145,13 +164,25 @@ function enumEntry(each) {
 async function errorRows(registry) {
   const { ERROR_TABLE, errorCodeName } = await tsImport("../src/lib/errors.ts", import.meta.url);
   const { Code } = await import("@connectrpc/connect");
-  const values = registry.getEnum("turnwire.packet.v1.ErrorCode").values.filter((value) => value.number !== 0);
+  const values = registry
+    .getEnum("turnwire.packet.v1.ErrorCode")
+    .values.filter((value) => value.number !== 0);
   return values
     .map((value) => {
       const row = ERROR_TABLE[value.number];
       if (!row) throw new Error(`the error table has no row for ${value.name}`);
-      const status = Code[row.status].replace(/(?<=[a-z])(?=[A-Z])/g, "_").toUpperCase().replace("CANCELED", "CANCELLED");
-      const cells = [`\`${errorCodeName(value.number)}\``, value.number, `\`${status}\``, row.retryable ? "yes" : "no", row.message, comment(value)];
+      const status = Code[row.status]
+        .replace(/(?<=[a-z])(?=[A-Z])/g, "_")
+        .toUpperCase()
+        .replace("CANCELED", "CANCELLED");
+      const cells = [
+        `\`${errorCodeName(value.number)}\``,
+        value.number,
+        `\`${status}\``,
+        row.retryable ? "yes" : "no",
+        row.message,
+        comment(value),
+      ];
       return `| ${cells.join(" | ")} |`;
     })
     .join("\n");
@@ -165,7 +196,9 @@ async function exampleRows() {
   const rows = exampleTurn().map((packet) => {
     const bytes = toBinary(PacketSchema, packet);
     total += bytes.length;
-    const { seq, ...rest } = JSON.parse(toJsonString(PacketSchema, fromBinary(PacketSchema, bytes), { useProtoFieldName: true }));
+    const { seq, ...rest } = JSON.parse(
+      toJsonString(PacketSchema, fromBinary(PacketSchema, bytes), { useProtoFieldName: true }),
+    );
     return `| ${seq} | ${bytes.length} | \`${JSON.stringify(rest).replaceAll("|", "\\|")}\` |`;
   });
   const intro =

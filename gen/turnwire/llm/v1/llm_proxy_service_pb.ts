@@ -1274,7 +1274,7 @@ export const UsageDeltaSchema: GenMessage<UsageDelta> = /*@__PURE__*/
  */
 export type FinishDelta = Message<"turnwire.llm.v1.FinishDelta"> & {
   /**
-   * Why.
+   * Why it stopped.
    *
    * @generated from field: turnwire.packet.v1.FinishReason reason = 1;
    */

@@ -222,7 +222,7 @@ export type CycleReset = Message<"turnwire.packet.v1.CycleReset"> & {
   discardFromSeq: number;
 
   /**
-   * Why.
+   * Why it is taken back.
    *
    * @generated from field: turnwire.packet.v1.ResetReason reason = 3;
    */
@@ -244,7 +244,7 @@ export const CycleResetSchema: GenMessage<CycleReset> = /*@__PURE__*/
   messageDesc(file_turnwire_packet_v1_control, 4);
 
 /**
- * The model call of a cycle is over. Sent by the lane; the tools that the call asked for run after it.
+ * A cycle is over: its model call ended and every tool that the call asked for has its result. Sent by the lane.
  *
  * @generated from message turnwire.packet.v1.CycleEnd
  */

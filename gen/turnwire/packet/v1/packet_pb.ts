@@ -253,7 +253,7 @@ export type Packet = Message<"turnwire.packet.v1.Packet"> & {
     case: "cycleReset";
   } | {
     /**
-     * A model call and its tools are over.
+     * A cycle, with its tools, is over.
      *
      * @generated from field: turnwire.packet.v1.CycleEnd cycle_end = 20;
      */
