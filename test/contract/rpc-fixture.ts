@@ -2,7 +2,7 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { Client, credentials } from "@grpc/grpc-js";
-import type { ServiceError } from "@grpc/grpc-js";
+import type { ChannelCredentials, ServiceError } from "@grpc/grpc-js";
 import { onTestFinished } from "vitest";
 import { ChatService, ResumeTurnResponseSchema } from "../../gen/turnwire/chat/v1/chat_service_pb.js";
 import type { ResumeTurnResponse } from "../../gen/turnwire/chat/v1/chat_service_pb.js";
@@ -47,8 +47,12 @@ export async function useGrpcServer(
 }
 
 /** An untyped grpc-js client: bytes in, bytes out. */
-export function useRawClient(address: string, options: Record<string, unknown> = {}): Client {
-  const client = new Client(address, credentials.createInsecure(), {
+export function useRawClient(
+  address: string,
+  options: Record<string, unknown> = {},
+  channel: ChannelCredentials = credentials.createInsecure(),
+): Client {
+  const client = new Client(address, channel, {
     "grpc.max_send_message_length": -1,
     "grpc.use_local_subchannel_pool": 1,
     ...options,

@@ -46,6 +46,7 @@ import type {
   StreamFrame,
   UnaryImpl,
 } from "./service-binding.js";
+import { untilAborted } from "./until-aborted.js";
 import { createRequestValidator, decodeRequest } from "./validation.js";
 
 export interface ServeGrpcOptions {
@@ -325,44 +326,16 @@ async function* readRequests(
   }
 }
 
-/**
- * Moves frames to the writer until they end. An abort ends it at once, also while the implementation sits in an await of
- * its own: its iterator is told to return and left to itself.
- */
+/** Moves frames to the writer until they end, or the call is aborted. */
 async function pump(
   frames: AsyncIterable<StreamFrame<Message>>,
   method: DescMethod,
   writer: FrameWriter,
   signal: AbortSignal,
 ): Promise<void> {
-  const iterator = frames[Symbol.asyncIterator]();
-  let onAbort: ((reason: unknown) => void) | undefined;
-  const abort = (): void => onAbort?.(signal.reason);
-  signal.addEventListener("abort", abort);
-  let finished = false;
-  try {
-    for (;;) {
-      if (signal.aborted) throw signal.reason;
-      const next = await new Promise<IteratorResult<StreamFrame<Message>>>((resolve, reject) => {
-        onAbort = reject;
-        iterator.next().then(resolve, reject);
-      });
-      if (next.done) {
-        finished = true;
-        return;
-      }
-      const frame = next.value;
-      const room = writer.write(
-        frame.kind === "bytes" ? frame.bytes : toBinary(method.output, frame.message),
-      );
-      if (room) await room;
-    }
-  } catch (thrown) {
-    if (thrown !== signal.reason) finished = true; // the iterator threw: it is done
-    throw thrown;
-  } finally {
-    signal.removeEventListener("abort", abort);
-    if (!finished) iterator.return?.().catch(() => undefined); // what it throws while it is being ended is of no interest
+  for await (const frame of untilAborted(frames, signal)) {
+    const room = writer.write(frame.kind === "bytes" ? frame.bytes : toBinary(method.output, frame.message));
+    if (room) await room;
   }
 }
 

@@ -56,7 +56,10 @@ export function toRpcStatus(thrown: unknown): RpcStatus {
 export function toConnectError(thrown: unknown): ConnectError {
   const status = toRpcStatus(thrown);
   const error = new ConnectError(status.message, status.code);
-  error.details = status.details.map((detail) => ({ type: detail.type, value: detail.value }));
+  error.details = status.details.map((detail) => {
+    const desc = DETAIL_TYPES.getMessage(detail.type); // with its type, connect adds a readable form for curl
+    return desc ? { desc, value: fromBinary(desc, detail.value) as never } : detail;
+  });
   return error;
 }
 

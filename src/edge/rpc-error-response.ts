@@ -1,0 +1,60 @@
+/**
+ * Says an error to a caller before connect has seen the request, in the protocol the request speaks: Connect unary and
+ * GET (HTTP status and JSON), Connect streams (an end-of-stream envelope), gRPC and gRPC-Web (headers alone).
+ */
+import { Code } from "@connectrpc/connect";
+import {
+  codeToHttpStatus,
+  endStreamFlag,
+  endStreamToJson,
+  errorToJson,
+} from "@connectrpc/connect/protocol-connect";
+import { setTrailerStatus } from "@connectrpc/connect/protocol-grpc";
+import { toConnectError } from "../lib/rpc/status.js";
+import type { EdgeRequest, EdgeResponse } from "./listener.js";
+
+/** How a request wants to be answered; undefined = it is no RPC by its content type. */
+export type RpcDialect = "connect-unary" | "connect-stream" | "grpc" | "grpc-web";
+
+/** The dialect of a request by its content type. A GET on an RPC's path is Connect. */
+export function dialectOf(request: EdgeRequest): RpcDialect | undefined {
+  const type = (request.headers["content-type"] ?? "").toLowerCase();
+  if (type.startsWith("application/grpc-web")) return "grpc-web";
+  if (type.startsWith("application/grpc")) return "grpc";
+  if (type.startsWith("application/connect+")) return "connect-stream";
+  if (/^application\/(proto|json)(;|$)/.test(type) || request.method === "GET") return "connect-unary";
+  return undefined;
+}
+
+/** Answers with the error's status and ends the response. A request body that was not read ends its HTTP/1.1 connection. */
+export function writeRpcError(request: EdgeRequest, response: EdgeResponse, thrown: unknown): void {
+  const error = toConnectError(thrown);
+  const dialect = dialectOf(request);
+  if (request.httpVersionMajor === 1 && !request.complete) response.setHeader("connection", "close");
+  if (dialect === "grpc" || dialect === "grpc-web") {
+    setTrailerStatus(new Headers(), error).forEach((value, name) => response.setHeader(name, value));
+    end(response, 200, request.headers["content-type"]!, undefined);
+  } else if (dialect === "connect-stream") {
+    const json = Buffer.from(JSON.stringify(endStreamToJson(new Headers(), error, undefined)));
+    const envelope = Buffer.alloc(5);
+    envelope.writeUInt8(endStreamFlag, 0);
+    envelope.writeUInt32BE(json.length, 1);
+    end(response, 200, request.headers["content-type"]!, Buffer.concat([envelope, json]));
+  } else {
+    if (error.code === Code.Unauthenticated) response.setHeader("www-authenticate", "Bearer");
+    end(
+      response,
+      codeToHttpStatus(error.code),
+      "application/json",
+      Buffer.from(JSON.stringify(errorToJson(error, undefined))),
+    );
+  }
+}
+
+function end(response: EdgeResponse, status: number, contentType: string, body: Buffer | undefined): void {
+  response.setHeader("content-type", contentType);
+  if (body) response.setHeader("content-length", body.length);
+  response.writeHead(status);
+  // both kinds of response take an optional last chunk
+  (response as { end(chunk?: Buffer): unknown }).end(body);
+}
