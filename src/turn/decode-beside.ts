@@ -35,10 +35,11 @@ export function addUsage(state: StepState, out: Packet[], delta: UsageDelta): vo
   );
 }
 
-/** Usage of all attempts since the cycle's last CycleStarted. */
+/** Usage of all attempts of the cycle: what was shown and taken back was paid for too. */
 export function stepUsage(state: StepState): Usage {
-  const attempts = Math.max(1, state.usageByAttempt.size);
-  return create(UsageSchema, { ...sumUsage(state.usageByAttempt.values()), attempts });
+  const { priorUsage } = state.options;
+  const attempts = Math.max(1, state.usageByAttempt.size) + (priorUsage?.attempts ?? 0);
+  return create(UsageSchema, { ...sumUsage([priorUsage, ...state.usageByAttempt.values()]), attempts });
 }
 
 /**
@@ -59,7 +60,6 @@ export function crossAttemptBoundary(state: StepState, out: Packet[], boundary: 
     const lane = lanePlacementOf(modelIndex);
     out.push(packet("cycleReset", { cycle, reason }, lane, true));
     out.push(packet("cycleStarted", { cycle, modelId: nextModel, attempt: state.attempt, toolChoice }, lane));
-    state.usageByAttempt = new Map();
   }
   state.modelId = nextModel;
   Object.assign(state, freshAttempt());

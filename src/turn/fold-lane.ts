@@ -230,8 +230,9 @@ function pruneCitations(lane: LaneState): void {
   );
 }
 
-/** The lane's usage as far as its cycles told it. */
+/** The lane's usage as far as its cycles told it. A cycle's figures are for all its attempts: the newest hold. */
 export function countUsage(lane: LaneState): void {
   if (lane.end?.usage) return;
-  lane.usage = sumUsage(lane.cycles.map((cycle) => cycle.usage));
+  const usageOf = new Map(lane.cycles.flatMap(({ cycle, usage }) => (usage ? [[cycle, usage]] : [])));
+  lane.usage = sumUsage(usageOf.values());
 }

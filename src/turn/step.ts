@@ -34,6 +34,8 @@ export interface StepOptions {
   readonly toolChoice?: ToolChoiceKind;
   /** As CycleStarted said it. Default 1. */
   readonly attempt?: number;
+  /** Usage of this cycle under earlier owners of the turn: the step's figures include it. Default none. */
+  readonly priorUsage?: Usage;
   /** For an agent's step: the call it runs in. */
   readonly parentCallId?: string;
 }
@@ -67,7 +69,7 @@ export interface StepOutcome {
   readonly calls: readonly DecodedCall[];
   /** UNSPECIFIED when the stream ended without saying. */
   readonly finishReason: FinishReason;
-  /** Since the cycle's last CycleStarted, all attempts: what CycleEnd says. */
+  /** Of all attempts of the cycle, given up or not: what CycleEnd says. */
   readonly usage: Usage;
   /** For the next call of the same lane. */
   readonly assistantMessage: ModelMessage;
