@@ -11,6 +11,7 @@ import type { TurnRow } from "../store/store.js";
 import type { ActiveTurns } from "./active-turns.js";
 import type { ChatDeps } from "./ports.js";
 import { recoverTurn } from "./recover-turn.js";
+import type { CommandListener } from "./stop-turn.js";
 
 const BEAT_MS = 1_000;
 const DEAD_AFTER_MS = 6_000;
@@ -31,14 +32,16 @@ export class Ownership {
   readonly #deps: ChatDeps;
   readonly #turns: ActiveTurns;
   readonly #dataDirId: string;
+  readonly #commands: CommandListener;
   readonly #stop = new AbortController();
   readonly #seen = new Map<string, SeenBeat>();
   #loop: Promise<void> = Promise.resolve();
   #beats = 0;
 
-  constructor(deps: ChatDeps, turns: ActiveTurns, dataDirId: string) {
+  constructor(deps: ChatDeps, turns: ActiveTurns, commands: CommandListener, dataDirId: string) {
     this.#deps = deps;
     this.#turns = turns;
+    this.#commands = commands;
     this.#dataDirId = dataDirId;
   }
 
@@ -71,6 +74,7 @@ export class Ownership {
         const nowMs = clock.monotonicMs();
         await this.#observe(Math.min(nowMs - lastMs, 2 * BEAT_MS));
         lastMs = nowMs;
+        await this.#commands.obey();
         await this.#turns.checkFullness(signal);
         if (this.#beats++ % ERASE_EVERY_BEATS === 0) await this.#eraseClosed(signal);
       } catch (error) {

@@ -26,7 +26,7 @@ import { lanePlacement, lanePlacementOf, type LanePlacement } from "../turn/plac
 import type { LanePlan, TurnPlan } from "./accept-turn.js";
 import type { TurnContext } from "./active-turn.js";
 import { runTools } from "./run-tools.js";
-import { streamStep } from "./stream-step.js";
+import { streamStep, type ModelCall } from "./stream-step.js";
 
 type CallModel = Extract<LaneAction, { kind: "call_model" }>;
 
@@ -42,92 +42,91 @@ export interface LaneRun {
 
 /** Yields the lane's packets from LaneStarted to LaneEnd. Throws the signal's reason when the turn or lane is ended. */
 export async function* runCycles(run: LaneRun): AsyncGenerator<readonly Packet[], void> {
-  const { plan, lane, turn } = run;
-  const here = lanePlacementOf(lane.modelIndex);
+  const { plan, lane } = run;
   const placement = lanePlacement(lane.modelIndex);
+  const say = lanePackets(lane);
   let messages = run.messages;
   let usage = zeroUsage();
   let step: StepOutcome | undefined;
   let state = startCycles({ maxCycles: plan.maxCycles, forcedToolId: plan.forcedToolId });
-  yield [packet("laneStarted", { modelId: lane.model.modelId }, here)];
+  yield [say.started()];
   for (;;) {
     const action = nextAction(state);
     switch (action.kind) {
       case "call_model": {
-        yield [
-          packet(
-            "cycleStarted",
-            { cycle: action.cycle, modelId: lane.model.modelId, attempt: 1, toolChoice: action.toolChoice },
-            here,
-          ),
-        ];
+        yield [say.cycleStarted(action)];
         const request = completionRequest(run, messages, action);
-        if (!step)
-          await turn.checkpoint({
-            kind: "input",
-            modelIndex: lane.modelIndex,
-            data: toBinary(StreamCompletionRequestSchema, request),
-          });
-        step = yield* streamStep({
-          models: turn.deps.models,
-          request,
-          step: stepOptions(run, action, placement),
-          clock: turn.deps.clock,
-          signal: run.signal,
-        });
+        if (!step) await saveInput(run, request);
+        step = yield* streamStep(modelCall(run, request, action, placement));
         usage = addUsage(usage, step.usage);
-        yield [
-          packet(
-            "cycleEnd",
-            { cycle: action.cycle, finishReason: step.finishReason, usage: step.usage },
-            here,
-          ),
-        ];
         state = recordStep(state, step);
         break;
       }
       case "run_tools": {
-        const cycleMessage = toBinary(ModelMessageSchema, step!.assistantMessage);
-        await turn.checkpoint({
-          kind: "cycle",
-          modelIndex: lane.modelIndex,
-          cycle: action.cycle,
-          data: cycleMessage,
-        });
-        const results = yield* runTools({
-          turn,
-          plan,
-          lane,
-          cycle: action.cycle,
-          calls: action.calls,
-          signal: run.signal,
-        });
+        await saveCycle(run, action.cycle, step!);
+        const results = yield* runTools({ ...run, cycle: action.cycle, calls: action.calls });
+        yield [say.cycleEnd(action.cycle, step!)];
         messages = appendStep(messages, step!, results);
         state = recordToolResults(state, results);
         break;
       }
       case "finish":
-        yield [...refuseCalls(action.refusedCalls), ...laneEnd(lane, step, action.outcome, usage)];
+        yield [
+          ...refuseCalls(action.refusedCalls),
+          say.cycleEnd(state.cycle, step!),
+          ...say.end(action.outcome, step!, usage),
+        ];
         return;
     }
   }
 }
 
-function laneEnd(
-  lane: LanePlan,
-  step: StepOutcome | undefined,
-  end: LaneOutcome,
-  usage: Usage,
-): readonly Packet[] {
+/** The packets of a lane that belong to none of its blocks. */
+function lanePackets(lane: LanePlan) {
   const here = lanePlacementOf(lane.modelIndex);
-  const modelId = step?.modelId || lane.model.modelId;
-  const error = end.error && { ...end.error, modelId };
-  const ended = packet(
-    "laneEnd",
-    { outcome: end.outcome, finishReason: end.finishReason, usage, modelId, error },
-    here,
-  );
-  return error ? [packet("error", error, here), ended] : [ended];
+  const { modelId } = lane.model;
+  return {
+    started: () => packet("laneStarted", { modelId }, here),
+    cycleStarted: ({ cycle, toolChoice }: CallModel) =>
+      packet("cycleStarted", { cycle, modelId, attempt: 1, toolChoice }, here),
+    cycleEnd: (cycle: number, { finishReason, usage }: StepOutcome) =>
+      packet("cycleEnd", { cycle, finishReason, usage }, here),
+    end: ({ outcome, finishReason, error }: LaneOutcome, step: StepOutcome, usage: Usage) => {
+      const answeredBy = step.modelId || modelId;
+      const told = error && { ...error, modelId: answeredBy };
+      const end = packet("laneEnd", { outcome, finishReason, usage, modelId: answeredBy, error: told }, here);
+      return told ? [packet("error", told, here), end] : [end];
+    },
+  };
+}
+
+/** The input as assembled, once per lane: what a cycle can be repeated from. */
+async function saveInput({ turn, lane }: LaneRun, request: StreamCompletionRequest): Promise<void> {
+  await turn.checkpoint({
+    kind: "input",
+    modelIndex: lane.modelIndex,
+    data: toBinary(StreamCompletionRequestSchema, request),
+  });
+}
+
+/** The raw assistant message and its calls, before any of them is dispatched. */
+async function saveCycle({ turn, lane }: LaneRun, cycle: number, step: StepOutcome): Promise<void> {
+  await turn.checkpoint({
+    kind: "cycle",
+    modelIndex: lane.modelIndex,
+    cycle,
+    data: toBinary(ModelMessageSchema, step.assistantMessage),
+  });
+}
+
+function modelCall(
+  run: LaneRun,
+  request: StreamCompletionRequest,
+  action: CallModel,
+  placement: LanePlacement,
+): ModelCall {
+  const { models, clock } = run.turn.deps;
+  return { models, request, step: stepOptions(run, action, placement), clock, signal: run.signal };
 }
 
 function completionRequest(

@@ -33,8 +33,10 @@ export async function runTurn(
   } catch (thrown) {
     how = howItEnded(signal.aborted ? signal.reason : thrown);
   }
-  await writer.seal();
-  if (how) writer.close(closeOpen(writer.state, how));
+  if (how) {
+    await writer.seal();
+    writer.close(closeOpen(writer.state, how));
+  }
   await endTurn(turn, how);
 }
 

@@ -90,14 +90,21 @@ async function stopHere(
   return stopSeq;
 }
 
-/** Obeys the commands that other processes stored for turns of this one. Returns the unsubscribe. */
-export function obeyCommands(deps: ChatDeps, turns: ActiveTurns): () => void {
+/** Obeys the commands that other processes stored for turns of this one: when woken, and whenever `obey` is called. */
+export interface CommandListener {
+  obey(): Promise<void>;
+  close(): void;
+}
+
+export function listenForCommands(deps: ChatDeps, turns: ActiveTurns): CommandListener {
   const obey = async (): Promise<void> => {
+    if (turns.size === 0) return;
     for (const command of await deps.store.listCommands(deps.incarnation)) {
       if (turns.find(command.turnId)) await stopHere(deps, turns, command.turnId, command.modelIndex);
     }
   };
-  return deps.store.onCommand(deps.incarnation, () => {
+  const close = deps.store.onCommand(deps.incarnation, () => {
     obey().catch((error: unknown) => deps.logger.warn({ err: error }, "commands could not be read"));
   });
+  return { obey, close };
 }

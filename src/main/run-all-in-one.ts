@@ -1,0 +1,50 @@
+import type { Logger } from "../lib/log.js";
+import { Closers } from "./closers.js";
+import { chatBanner } from "./chat-banner.js";
+import type { Config } from "./config.js";
+import type { Running } from "./run-service.js";
+import { startChat, type StartChatOptions } from "./start-chat.js";
+import { startLlm } from "./start-llm.js";
+import { startTool } from "./start-tool.js";
+
+export interface AllInOneOptions extends Pick<StartChatOptions, "wrapLog" | "wrapStore"> {
+  readonly config: Config;
+  readonly logger: Logger;
+  readonly env: NodeJS.ProcessEnv;
+}
+
+/** The peers take free ports unless theirs are set; the chat service finds them over loopback. */
+export async function runAllInOne(options: AllInOneOptions): Promise<Running> {
+  const { config, logger, env } = options;
+  const closers = new Closers(logger);
+  try {
+    const [llm, tool] = await Promise.all([
+      startLlm(config, config.llmPort ?? 0, env, logger.child({ service: "llm" })),
+      startTool(config, config.toolPort ?? 0, env, logger.child({ service: "tool" })),
+    ]);
+    closers.add("llm", () => llm.close(0));
+    closers.add("tool", () => tool.close(0));
+    const chat = await startChat({
+      ...options,
+      logger: logger.child({ service: "chat" }),
+      llmAddresses: `127.0.0.1:${llm.port}`,
+      toolAddresses: `127.0.0.1:${tool.port}`,
+    });
+    closers.add("chat", () => chat.close());
+    return {
+      banner: chatBanner(config, chat),
+      facts: {
+        httpPort: chat.httpPort,
+        grpcPort: chat.grpcPort,
+        llmPort: llm.port,
+        toolPort: tool.port,
+        log: chat.log,
+        store: chat.store,
+      },
+      close: () => closers.closeAll(),
+    };
+  } catch (error) {
+    await closers.closeAll();
+    throw error;
+  }
+}

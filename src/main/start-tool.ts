@@ -1,0 +1,42 @@
+import { systemClock } from "../lib/clock.js";
+import type { Logger } from "../lib/log.js";
+import { serveGrpc } from "../lib/rpc/grpc-server.js";
+import { HealthState } from "../lib/rpc/health.js";
+import { createBuiltinTools } from "../tool/builtin/builtin-tools.js";
+import { createToolRegistry } from "../tool/registry.js";
+import { createToolService } from "../tool/service.js";
+import type { Config } from "./config.js";
+import { peerAuthenticator } from "./peer-authenticator.js";
+import type { RunningPeer } from "./start-llm.js";
+import { readTlsFiles } from "./tls.js";
+import { readToolConfig } from "./tool-config.js";
+
+/** Serves ToolService with the built-in tools on `port` (0 = a free one). */
+export async function startTool(
+  config: Config,
+  port: number,
+  env: NodeJS.ProcessEnv,
+  logger: Logger,
+): Promise<RunningPeer> {
+  const registry = createToolRegistry(
+    createBuiltinTools({ clock: systemClock, openUrl: readToolConfig(env).openUrl }),
+  );
+  const health = new HealthState();
+  const server = await serveGrpc({
+    host: config.host,
+    port,
+    services: [createToolService({ registry, clock: systemClock, logger })],
+    authenticate: peerAuthenticator(config),
+    health,
+    logger,
+    tls: await readTlsFiles(config),
+  });
+  health.set(true);
+  return {
+    port: server.port,
+    async close(graceMs) {
+      await server.close(graceMs);
+      await registry.close();
+    },
+  };
+}
