@@ -1071,7 +1071,7 @@ export type SendMessageResponse = Message<"turnwire.chat.v1.SendMessageResponse"
   receipt?: SendReceipt | undefined;
 
   /**
-   * Greatest seq of the turn when the message was made. With the receipt.
+   * Greatest seq of the turn when the message was made. With the receipt, and with heartbeats.
    *
    * @generated from field: uint32 head_seq = 3;
    */
@@ -1596,21 +1596,21 @@ export type ResumeTurnResponse = Message<"turnwire.chat.v1.ResumeTurnResponse"> 
   packets: Packet[];
 
   /**
-   * A part of a snapshot. Comes in messages of its own, before any packet.
+   * A part of a snapshot, in messages of its own. Its last part takes the place of all that came before it.
    *
    * @generated from field: turnwire.chat.v1.SnapshotPart snapshot = 2;
    */
   snapshot?: SnapshotPart | undefined;
 
   /**
-   * Greatest seq of the turn when the stream began. In the first message.
+   * Greatest seq of the turn. Sent before the packets, and with heartbeats.
    *
    * @generated from field: uint32 head_seq = 3;
    */
   headSeq: number;
 
   /**
-   * Id of the log that the turn is in. In the first message.
+   * Id of the log that the turn is in. Sent before the packets, and with a snapshot.
    *
    * @generated from field: string log_id = 4;
    */
@@ -1732,7 +1732,7 @@ export type StopTurnResponse = Message<"turnwire.chat.v1.StopTurnResponse"> & {
   stopSeq: number;
 
   /**
-   * Whether the turn has ended already.
+   * ENDED = it had ended already; RUNNING = its end follows. Unset if there was none to stop yet.
    *
    * @generated from field: turnwire.chat.v1.TurnStatus status = 2;
    */
@@ -3478,7 +3478,7 @@ export enum SnapshotPolicy {
   NEVER = 1,
 
   /**
-   * If the packets after the cursor are gone.
+   * If the packets after the cursor are gone, or the log is another one than the cursor was taken from.
    *
    * @generated from enum value: SNAPSHOT_POLICY_IF_EXPIRED = 2;
    */

@@ -498,7 +498,7 @@ export type TurnOptions = Message$1<"turnwire.chat.v1.TurnOptions"> & {
   maxCycles?: number | undefined;
 
   /**
-   * What becomes of citation markers. Service default: HYPERLINK.
+   * What becomes of citation markers.
    *
    * @generated from field: optional turnwire.chat.v1.CitationMode citation_mode = 6;
    */
@@ -547,7 +547,7 @@ export type TurnOptions = Message$1<"turnwire.chat.v1.TurnOptions"> & {
   responseJsonSchema?: string | undefined;
 
   /**
-   * What happens when the process dies while an answer is being shown. Service default: RESTART_CYCLE.
+   * What happens when the process dies while an answer is being shown.
    *
    * @generated from field: optional turnwire.chat.v1.OnInterrupt on_interrupt = 13;
    */
