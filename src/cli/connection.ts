@@ -16,7 +16,10 @@ export async function openConnection(url: string, token: string | undefined): Pr
   const baseUrl = parseUrl(url);
   const interceptors = token ? [bearer(token)] : [];
   if (!(await speaksHttp2(baseUrl))) {
-    return { transport: createConnectTransport({ baseUrl, httpVersion: "1.1", interceptors }), close: () => undefined };
+    return {
+      transport: createConnectTransport({ baseUrl, httpVersion: "1.1", interceptors }),
+      close: () => undefined,
+    };
   }
   const sessionManager = new Http2SessionManager(baseUrl, { pingIntervalMs: 15_000, pingTimeoutMs: 10_000 });
   return {
@@ -54,6 +57,8 @@ function speaksHttp2(baseUrl: string): Promise<boolean> {
     const timer = setTimeout(() => answer(false), PROBE_TIMEOUT_MS);
     session.once("remoteSettings", () => answer(true));
     session.once("close", () => answer(false));
-    session.on("error", (error: NodeJS.ErrnoException) => answer(error.syscall === "connect" || error.syscall === "getaddrinfo"));
+    session.on("error", (error: NodeJS.ErrnoException) =>
+      answer(error.syscall === "connect" || error.syscall === "getaddrinfo"),
+    );
   });
 }

@@ -20,7 +20,9 @@ export function explainError(thrown: unknown, url: string): Explanation {
 }
 
 function explainTyped(error: TurnwireClientError): Explanation {
-  const fields = error.details.violations.map(({ field, description }) => `\n  ${field}: ${description}`).join("");
+  const fields = error.details.violations
+    .map(({ field, description }) => `\n  ${field}: ${description}`)
+    .join("");
   const message = `${error.message}${fields}`;
   switch (error.code) {
     case ErrorCode.NOT_FOUND:
@@ -40,12 +42,17 @@ function explainTyped(error: TurnwireClientError): Explanation {
     }
     case ErrorCode.SESSION_BUSY: {
       const turn = error.details.sessionBusy?.turnId;
-      const help = turn ? `: follow it with \`turnwire tail ${turn}\` or end it with \`turnwire stop ${turn}\`` : "";
+      const help = turn
+        ? `: follow it with \`turnwire tail ${turn}\` or end it with \`turnwire stop ${turn}\``
+        : "";
       return { message: `${message}${help}`, exitCode: ExitCode.REFUSED };
     }
     case ErrorCode.CURSOR_AHEAD: {
       const head = error.details.cursorAhead?.headSeq;
-      return { message: head === undefined ? message : `${message} (its head is at seq ${head})`, exitCode: ExitCode.REFUSED };
+      return {
+        message: head === undefined ? message : `${message} (its head is at seq ${head})`,
+        exitCode: ExitCode.REFUSED,
+      };
     }
     case ErrorCode.UNAVAILABLE:
     case ErrorCode.OWNER_LOST:
@@ -62,9 +69,15 @@ function explainLoss(error: TurnwireClientError, url: string): Explanation {
   switch (error.status) {
     case Code.Unauthenticated:
     case Code.PermissionDenied:
-      return { message: `${url} refuses the call: check --token or TURNWIRE_TOKEN`, exitCode: ExitCode.DENIED };
+      return {
+        message: `${url} refuses the call: check --token or TURNWIRE_TOKEN`,
+        exitCode: ExitCode.DENIED,
+      };
     case Code.Unimplemented:
-      return { message: `what answers at ${url} is not a Turnwire server (${error.message})`, exitCode: ExitCode.UNREACHABLE };
+      return {
+        message: `what answers at ${url} is not a Turnwire server (${error.message})`,
+        exitCode: ExitCode.UNREACHABLE,
+      };
     case Code.InvalidArgument:
     case Code.NotFound:
     case Code.FailedPrecondition:

@@ -31,7 +31,11 @@ export async function runCli(argv: readonly string[]): Promise<ExitCode> {
     const connection = await openConnection(url, options.token ?? process.env.TURNWIRE_TOKEN);
     try {
       const context: CliContext = {
-        client: createTurnwireClient({ transport: connection.transport, maxFirstAttempts: 3, maxAttempts: 60 }),
+        client: createTurnwireClient({
+          transport: connection.transport,
+          maxFirstAttempts: 3,
+          maxAttempts: 60,
+        }),
         terminal,
         stdin: process.stdin,
         json: options.json ?? false,
@@ -64,7 +68,8 @@ export async function runCli(argv: readonly string[]): Promise<ExitCode> {
 function packageVersion(): string {
   for (let folder = import.meta.dirname; folder !== path.dirname(folder); folder = path.dirname(folder)) {
     const file = path.join(folder, "package.json");
-    if (existsSync(file)) return (JSON.parse(readFileSync(file, "utf8")) as { version?: string }).version ?? "unknown";
+    if (existsSync(file))
+      return (JSON.parse(readFileSync(file, "utf8")) as { version?: string }).version ?? "unknown";
   }
   return "unknown";
 }

@@ -20,7 +20,9 @@ export function packetLine(packet: Packet, columns?: number): string {
   ]
     .join("  ")
     .trimEnd();
-  return columns !== undefined && line.length > columns ? `${line.slice(0, Math.max(1, columns - 3))}...` : line;
+  return columns !== undefined && line.length > columns
+    ? `${line.slice(0, Math.max(1, columns - 3))}...`
+    : line;
 }
 
 function place({ placement }: Packet): string {

@@ -1,6 +1,14 @@
 /** The commands and options of `turnwire`; what they do stands in commands/. */
 import { Command, InvalidArgumentError } from "commander";
-import { deleteSession, listModels, listSessions, listTools, showSession, stop, type StopOptions } from "./commands/catalogue.js";
+import {
+  deleteSession,
+  listModels,
+  listSessions,
+  listTools,
+  showSession,
+  stop,
+  type StopOptions,
+} from "./commands/catalogue.js";
 import { chat, type ChatOptions } from "./commands/chat.js";
 import { replay, tail, type TailOptions } from "./commands/tail.js";
 import type { CliContext } from "./context.js";
@@ -55,7 +63,9 @@ export function createProgram(
     .option("--session <id>", "go on with this session")
     .option("--model <id>", "a model to answer; repeat it to compare several", collect, [] as string[])
     .option("-i, --interactive", "a conversation, one message per line, also when the input is piped")
-    .action((text: string | undefined, options: ChatOptions) => run((context) => chat(text, options, context)));
+    .action((text: string | undefined, options: ChatOptions) =>
+      run((context) => chat(text, options, context)),
+    );
 
   program
     .command("tail")
@@ -108,7 +118,9 @@ export function createProgram(
     .option("--session <id>", "stop what this session runs")
     .option("--request <id>", "stop the send with this request id, also before it arrives")
     .option("--lane <index>", "stop one model's answer only", seq)
-    .action((turn: string | undefined, options: StopOptions) => run((context) => stop(turn, options, context)));
+    .action((turn: string | undefined, options: StopOptions) =>
+      run((context) => stop(turn, options, context)),
+    );
 
   program
     .command("documents")
@@ -128,7 +140,8 @@ function collect(value: string, previous: readonly string[]): string[] {
 
 function seq(value: string): number {
   const number = Number(value);
-  if (!/^\d+$/.test(value) || number > 0xffff_ffff) throw new InvalidArgumentError("a number from 0 on is needed");
+  if (!/^\d+$/.test(value) || number > 0xffff_ffff)
+    throw new InvalidArgumentError("a number from 0 on is needed");
   return number;
 }
 

@@ -40,7 +40,12 @@ export class Terminal {
   }
 
   get columns(): number {
-    return this.#out.columns ?? 80;
+    return this.#out.columns || 80; // some terminals say 0
+  }
+
+  /** Where a prompt stands: beside what is asked for. */
+  get promptStream(): Writable {
+    return this.#err;
   }
 
   /** Writes text from the server to standard output; waits while the reader of a pipe is behind. */
@@ -76,14 +81,20 @@ export class Terminal {
   passing(text: string): void {
     if (!this.#err.isTTY || !this.#colorErr || (this.isTTY && this.#column > 0)) return;
     this.#clearPassing();
-    this.#passing = printable(text).replace(/\s+/g, " ").slice(0, Math.max(10, this.columns - 1));
+    this.#passing = printable(text)
+      .replace(/\s+/g, " ")
+      .slice(0, Math.max(10, this.columns - 1));
     this.#err.write(styled(this.#passing, "dim"));
   }
 
   /** Resolves when everything written has left the process. */
   async flush(): Promise<void> {
     this.#clearPassing();
-    await Promise.all([this.#out, this.#err].map((stream) => new Promise<void>((resolve) => stream.write("", () => resolve()))));
+    await Promise.all(
+      [this.#out, this.#err].map(
+        (stream) => new Promise<void>((resolve) => stream.write("", () => resolve())),
+      ),
+    );
   }
 
   #clearPassing(): void {
@@ -110,6 +121,6 @@ function styled(text: string, style: Style): string {
 
 /** Takes out what could steer a terminal: every control character but tab and newline. Models and pages are not trusted. */
 export function printable(text: string): string {
-  // eslint-disable-next-line no-control-regex -- these are the characters to take out
+   
   return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g, "");
 }

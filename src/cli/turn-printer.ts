@@ -47,7 +47,9 @@ export class TurnPrinter {
   async snapshot(state: TurnState): Promise<void> {
     this.#lanes.clear();
     this.#current = undefined;
+    this.#view.adopt(state);
     if (state.lanes.length === 0) return;
+    await this.#terminal.freshLine();
     await this.#print({ kind: "status", text: "the turn so far:" });
     for (const lane of state.lanes) {
       this.#lanes.set(lane.modelIndex, { pieces: piecesOfLane(lane), ended: lane.end !== undefined });

@@ -1,8 +1,21 @@
 /** What a person sees of a turn: packets in, pieces of text out, lane by lane. Pure. */
-import type { LaneState, TurnState } from "../../gen/turnwire/chat/v1/turn_state_pb.js";
-import { ErrorCode, StopReason, TurnOutcome, type TurnError } from "../../gen/turnwire/packet/v1/common_pb.js";
-import { ResetReason, SectionStatus, WaitKind, type LaneInfo, type SectionEnd } from "../../gen/turnwire/packet/v1/control_pb.js";
+import { BlockStatus, type LaneState, type TurnState } from "../../gen/turnwire/chat/v1/turn_state_pb.js";
+import type {
+  ErrorCode} from "../../gen/turnwire/packet/v1/common_pb.js";
+import {
+  StopReason,
+  TurnOutcome,
+  type TurnError,
+} from "../../gen/turnwire/packet/v1/common_pb.js";
+import {
+  ResetReason,
+  SectionStatus,
+  WaitKind,
+  type LaneInfo,
+  type SectionEnd,
+} from "../../gen/turnwire/packet/v1/control_pb.js";
 import type { Packet, Placement } from "../../gen/turnwire/packet/v1/packet_pb.js";
+import type { ToolCallStart } from "../../gen/turnwire/packet/v1/tools_pb.js";
 import { errorCodeName } from "../lib/errors.js";
 
 /** One thing to show. */
@@ -38,6 +51,20 @@ export class TurnView {
     return this.#lanes;
   }
 
+  /** Goes on from a state that took the place of earlier packets. */
+  adopt(state: TurnState): void {
+    this.#calls.clear();
+    this.#lanes = state.started?.lanes ?? [];
+    for (const { block, status, placement } of state.lanes.flatMap((lane) => lane.blocks)) {
+      if (block.case === "tool" && status === BlockStatus.OPEN) {
+        this.#calls.set(callKey(placement), {
+          name: toolName(block.value.call),
+          argumentsJson: block.value.ready?.argumentsJson ?? "",
+        });
+      }
+    }
+  }
+
   next(packet: Packet): LanePieces {
     const lane = packet.placement?.modelIndex;
     return { lane, pieces: this.#pieces(packet), laneEnded: packet.payload.case === "laneEnd" };
@@ -64,7 +91,7 @@ export class TurnView {
         ];
       case "toolCallStart":
         this.#calls.set(callKey(placement), {
-          name: payload.value.displayName || payload.value.toolName || payload.value.toolId,
+          name: toolName(payload.value),
           argumentsJson: "",
         });
         return this.#running(placement);
@@ -107,24 +134,26 @@ export class TurnView {
     const call = this.#calls.get(key);
     if (!call) return [];
     this.#calls.delete(key);
-    const took = end.durationMs > 0 ? `, ${duration(end.durationMs)}` : "";
-    const why = end.message ? `: ${end.message}` : "";
-    const bad = end.status !== SectionStatus.OK && end.status !== SectionStatus.UNSPECIFIED;
-    return [status(`[${callText(call)} ${sectionStatus(end.status)}${took}${why}]`, bad)];
+    return [callEndPiece(call, end)];
   }
 }
 
-/** The pieces of a lane as a whole, for a state that came as a snapshot. */
+/** The pieces of a lane as a whole, for a state that came as a snapshot; an open block is left open. */
 export function piecesOfLane(lane: LaneState): Piece[] {
-  return lane.blocks.flatMap(({ block }): Piece[] => {
+  return lane.blocks.flatMap(({ block, status: blockStatus }): Piece[] => {
+    if (blockStatus === BlockStatus.DISCARDED) return [];
+    const end: Piece[] = blockStatus === BlockStatus.OPEN ? [] : [{ kind: "break" }];
     switch (block.case) {
       case "reasoning":
-        return [{ kind: "reasoning", text: block.value.text }, { kind: "break" }];
+        return [{ kind: "reasoning", text: block.value.text }, ...end];
       case "answer":
-        return [{ kind: "answer", text: block.value.text }, { kind: "break" }];
+        return [{ kind: "answer", text: block.value.text }, ...end];
       case "tool": {
-        const name = block.value.call?.toolName ?? "tool";
-        return [status(`[${callText({ name, argumentsJson: block.value.argumentsJson })}]`)];
+        const { call, argumentsJson, end: callEnd } = block.value;
+        const shown = { name: toolName(call), argumentsJson };
+        return callEnd
+          ? [callEndPiece(shown, callEnd)]
+          : [{ kind: "passing", text: `${callText(shown)} ...` }];
       }
       default:
         return [];
@@ -155,9 +184,26 @@ function status(text: string, bad = false): Piece {
   return { kind: "status", text, bad };
 }
 
+function toolName(call: ToolCallStart | undefined): string {
+  return call?.displayName || call?.toolName || call?.toolId || "tool";
+}
+
+function callEndPiece(call: RunningCall, end: SectionEnd): Piece {
+  const took = end.durationMs > 0 ? `, ${duration(end.durationMs)}` : "";
+  const why = end.message ? `: ${end.message}` : "";
+  const bad = end.status !== SectionStatus.OK && end.status !== SectionStatus.UNSPECIFIED;
+  return status(`[${callText(call)} ${sectionStatus(end.status)}${took}${why}]`, bad);
+}
+
 function callKey(placement: Placement | undefined): string {
   return placement
-    ? [placement.modelIndex, placement.turnIndex, placement.tabIndex, placement.subTurnIndex, placement.subTabIndex].join("/")
+    ? [
+        placement.modelIndex,
+        placement.turnIndex,
+        placement.tabIndex,
+        placement.subTurnIndex,
+        placement.subTabIndex,
+      ].join("/")
     : "";
 }
 
@@ -165,7 +211,10 @@ const MAX_ARGUMENT_CHARS = 120;
 
 function callText({ name, argumentsJson }: RunningCall): string {
   if (argumentsJson === "" || argumentsJson === "{}") return name;
-  const cut = argumentsJson.length > MAX_ARGUMENT_CHARS ? `${argumentsJson.slice(0, MAX_ARGUMENT_CHARS)}...` : argumentsJson;
+  const cut =
+    argumentsJson.length > MAX_ARGUMENT_CHARS
+      ? `${argumentsJson.slice(0, MAX_ARGUMENT_CHARS)}...`
+      : argumentsJson;
   return `${name} ${cut}`;
 }
 

@@ -49,7 +49,9 @@ function cancelOnReturn<T>(
         if (left) return { done: true, value: undefined };
         left = true;
         unlink();
-        throw signal?.aborted ? clientError(ErrorCode.CANCELLED, undefined, signal.reason) : toClientError(thrown);
+        throw signal?.aborted
+          ? clientError(ErrorCode.CANCELLED, undefined, signal.reason)
+          : toClientError(thrown);
       }
     },
     return() {

@@ -10,11 +10,19 @@ describe("client errors", () => {
     const error = toClientError(
       new ConnectError("busy", Code.FailedPrecondition, undefined, [
         { desc: ErrorInfoSchema, value: { reason: "SESSION_BUSY", metadata: { session: "s" } } },
-        { desc: ErrorDetailSchema, value: { code: ErrorCode.SESSION_BUSY, retryable: true, retryAfterMs: 40 } },
+        {
+          desc: ErrorDetailSchema,
+          value: { code: ErrorCode.SESSION_BUSY, retryable: true, retryAfterMs: 40 },
+        },
         { desc: SessionBusySchema, value: { turnId: "turn-9" } },
       ]),
     );
-    expect(error).toMatchObject({ code: ErrorCode.SESSION_BUSY, codeName: "SESSION_BUSY", retryable: true, typed: true });
+    expect(error).toMatchObject({
+      code: ErrorCode.SESSION_BUSY,
+      codeName: "SESSION_BUSY",
+      retryable: true,
+      typed: true,
+    });
     expect(error).toMatchObject({ message: "busy", status: Code.FailedPrecondition, retryAfterMs: 40 });
     expect(error.details.sessionBusy?.turnId).toBe("turn-9");
     expect(error.details.facts).toEqual({ session: "s" });
@@ -27,7 +35,12 @@ describe("client errors", () => {
         { desc: RetryInfoSchema, value: { retryDelay: { seconds: 1n, nanos: 500_000_000 } } },
       ]),
     );
-    expect(error).toMatchObject({ code: ErrorCode.OVERLOADED, retryable: true, typed: true, retryAfterMs: 1_500 });
+    expect(error).toMatchObject({
+      code: ErrorCode.OVERLOADED,
+      retryable: true,
+      typed: true,
+      retryAfterMs: 1_500,
+    });
   });
 
   it("names the fields that were refused", () => {

@@ -110,7 +110,10 @@ export function toClientError(thrown: unknown): TurnwireClientError {
   });
 }
 
-function decodeDetails(error: ConnectError, facts: Readonly<Record<string, string>> | undefined): ErrorDetails {
+function decodeDetails(
+  error: ConnectError,
+  facts: Readonly<Record<string, string>> | undefined,
+): ErrorDetails {
   const violations = error
     .findDetails(BadRequestSchema)
     .flatMap((request) => request.fieldViolations)

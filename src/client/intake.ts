@@ -55,7 +55,8 @@ export class SnapshotJoiner {
   take(part: SnapshotPart): { readonly seq: number; readonly state: TurnState } | undefined {
     this.#parts.push(part.data);
     this.#bytes += part.data.byteLength;
-    if (this.#bytes > MAX_SNAPSHOT_BYTES) throw clientError(ErrorCode.SIZE_LIMIT, "the snapshot is too large");
+    if (this.#bytes > MAX_SNAPSHOT_BYTES)
+      throw clientError(ErrorCode.SIZE_LIMIT, "the snapshot is too large");
     if (!part.last) return undefined;
     const joined = new Uint8Array(this.#bytes);
     let offset = 0;

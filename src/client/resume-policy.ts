@@ -111,16 +111,25 @@ export function endingError(ending: Ending): TurnwireClientError {
     case "failed":
       return ending.error;
     case "silent":
-      return clientError(ErrorCode.UNAVAILABLE, `nothing was heard from the server for ${ending.waitedMs} ms`);
+      return clientError(
+        ErrorCode.UNAVAILABLE,
+        `nothing was heard from the server for ${ending.waitedMs} ms`,
+      );
     case "gap":
       return clientError(
         ErrorCode.UNAVAILABLE,
         `packets are missing: expected seq ${ending.expectedSeq}, found ${ending.gotSeq}`,
       );
     case "misunderstood":
-      return clientError(ErrorCode.UNAVAILABLE, `packet ${ending.seq} is of a newer version: taking a snapshot`);
+      return clientError(
+        ErrorCode.UNAVAILABLE,
+        `packet ${ending.seq} is of a newer version: taking a snapshot`,
+      );
     case "steered":
-      return clientError(ErrorCode.UNAVAILABLE, "the message joined a running turn: reading it from its start");
+      return clientError(
+        ErrorCode.UNAVAILABLE,
+        "the message joined a running turn: reading it from its start",
+      );
     default:
       return assertNever(ending, "ending");
   }
@@ -168,7 +177,10 @@ function nextApproach({ approach, turnKnown }: Situation): Approach {
 }
 
 /** Without a wait the first time; a fault that repeats itself waits like any other. */
-function retryAtOnce(situation: Situation, approach: Approach): Decision & { readonly kind: "retry" | "give-up" } {
+function retryAtOnce(
+  situation: Situation,
+  approach: Approach,
+): Decision & { readonly kind: "retry" | "give-up" } {
   return situation.attempt <= 1 ? { kind: "retry", delayMs: 0, approach } : retry(situation, approach);
 }
 
@@ -181,5 +193,9 @@ function retry(
   if (attempt >= (contacted ? limits.maxAttempts : limits.maxFirstAttempts)) {
     return { kind: "give-up", error: endingError(ending) };
   }
-  return { kind: "retry", delayMs: Math.max(atLeastMs, backoffMs(attempt, random, limits.maxBackoffMs)), approach };
+  return {
+    kind: "retry",
+    delayMs: Math.max(atLeastMs, backoffMs(attempt, random, limits.maxBackoffMs)),
+    approach,
+  };
 }

@@ -31,7 +31,14 @@ import { applyPacket, emptyTurnState } from "../turn/fold.js";
 import { linkAbort } from "./cancellable-stream.js";
 import { clientError, toClientError, TurnwireClientError } from "./errors.js";
 import { siftPackets, SnapshotJoiner } from "./intake.js";
-import { decide, endingError, RESUME_EXACT, type Approach, type Ending, type RetryLimits } from "./resume-policy.js";
+import {
+  decide,
+  endingError,
+  RESUME_EXACT,
+  type Approach,
+  type Ending,
+  type RetryLimits,
+} from "./resume-policy.js";
 import { Watchdog } from "./watchdog.js";
 
 /** What became of the connection. `attempt` counts the attempts since something new arrived. */
@@ -55,9 +62,7 @@ export type TurnUpdate =
 
 /** What a stop is aimed at: a running turn, a send that may not have arrived yet, or whatever a session runs. */
 export type StopTarget =
-  | { readonly turnId: string }
-  | { readonly requestId: string }
-  | { readonly sessionId: string };
+  { readonly turnId: string } | { readonly requestId: string } | { readonly sessionId: string };
 
 /** What a stream needs from the client that makes it. */
 export interface TurnStreamDeps {
@@ -67,7 +72,9 @@ export interface TurnStreamDeps {
   readonly limits: RetryLimits;
   readonly random: () => number;
   readonly stop: (target: StopTarget) => Promise<StopTurnResponse>;
-  readonly onEvent?: (event: ConnectionUpdate & { readonly turnId: string; readonly requestId: string }) => void;
+  readonly onEvent?: (
+    event: ConnectionUpdate & { readonly turnId: string; readonly requestId: string },
+  ) => void;
 }
 
 /** Where a stream begins. */
@@ -243,7 +250,8 @@ export class TurnStream implements AsyncIterable<TurnUpdate> {
       if (decision.kind === "finish") return undefined;
       if (decision.kind === "give-up") throw decision.error;
       const { delayMs } = decision;
-      if (outcome.kind !== "steered") yield this.#connection("lost", { error: endingError(outcome), delayMs });
+      if (outcome.kind !== "steered")
+        yield this.#connection("lost", { error: endingError(outcome), delayMs });
       if (delayMs > 0) await this.#deps.clock.sleep(delayMs, this.#abort.signal);
       this.#approach = decision.approach;
       yield this.#connection("resuming", { attempt: this.#attempt + 1 });
@@ -275,7 +283,9 @@ export class TurnStream implements AsyncIterable<TurnUpdate> {
           step = await abortable(messages.next(), attempt.signal);
         } catch (thrown) {
           this.#abort.signal.throwIfAborted();
-          return silent ? { kind: "silent", waitedMs: heartbeatTimeoutMs } : { kind: "failed", error: toClientError(thrown) };
+          return silent
+            ? { kind: "silent", waitedMs: heartbeatTimeoutMs }
+            : { kind: "failed", error: toClientError(thrown) };
         } finally {
           watchdog.busy();
         }
@@ -322,7 +332,8 @@ export class TurnStream implements AsyncIterable<TurnUpdate> {
       turnId: this.#turnId,
       afterSeq: restart ? 0 : this.#lastSeq,
       logId: restart?.logId ?? this.#logId,
-      snapshot: resume.via === "resume" && resume.snapshot !== SnapshotPolicy.NEVER ? resume.snapshot : undefined,
+      snapshot:
+        resume.via === "resume" && resume.snapshot !== SnapshotPolicy.NEVER ? resume.snapshot : undefined,
       noFollow: this.#start.kind === "attach" && !this.#start.follow,
       logPositionHint: restart ? "0" : this.#logPosition,
     });
@@ -394,7 +405,10 @@ export class TurnStream implements AsyncIterable<TurnUpdate> {
   /** The turn's final state if the server says that it ended exactly at the cursor. */
   async #endedAtCursor(): Promise<TurnState | undefined> {
     try {
-      const { turn, state } = await this.#deps.api.getTurn({ turnId: this.#turnId }, { signal: this.#abort.signal });
+      const { turn, state } = await this.#deps.api.getTurn(
+        { turnId: this.#turnId },
+        { signal: this.#abort.signal },
+      );
       if (turn?.status !== TurnStatus.ENDED || turn.headSeq !== this.#lastSeq) return undefined;
       return state?.seq === this.#lastSeq ? state : this.#state;
     } catch {
@@ -412,7 +426,11 @@ function ownFault(thrown: unknown): TurnwireClientError {
 }
 
 /** Reads the rest of an RPC whose turn is over, so that its connection can serve again; cancels it if it does not close. */
-async function closeQuietly(messages: AsyncIterator<unknown>, attempt: AbortController, clock: Clock): Promise<void> {
+async function closeQuietly(
+  messages: AsyncIterator<unknown>,
+  attempt: AbortController,
+  clock: Clock,
+): Promise<void> {
   const closed = new AbortController();
   clock.sleep(CLOSE_GRACE_MS, closed.signal).then(
     () => attempt.abort(),

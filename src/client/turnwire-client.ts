@@ -58,7 +58,10 @@ export interface TurnwireClient {
    * Sends a message and reads the turn it starts. Always carries a request_id, so that repeats join the same turn. Nothing
    * is sent before the stream is iterated or its `result()` asked for.
    */
-  send(request: MessageInitShape<typeof SendMessageRequestSchema>, options?: { readonly signal?: AbortSignal }): TurnStream;
+  send(
+    request: MessageInitShape<typeof SendMessageRequestSchema>,
+    options?: { readonly signal?: AbortSignal },
+  ): TurnStream;
   /** Reads a turn that exists, running or ended. */
   attach(turnId: string, options?: AttachOptions): TurnStream;
   /** Stops a turn or one of its lanes; answers once no more content can be appended. Repeats itself when not answered. */
@@ -67,7 +70,10 @@ export interface TurnwireClient {
     options?: { readonly modelIndex?: number; readonly signal?: AbortSignal },
   ): Promise<StopTurnResponse>;
   /** A file's bytes, in pieces; leaving the loop cancels the download. */
-  downloadFile(fileId: string, options?: { readonly offset?: bigint; readonly signal?: AbortSignal }): AsyncIterable<Uint8Array>;
+  downloadFile(
+    fileId: string,
+    options?: { readonly offset?: bigint; readonly signal?: AbortSignal },
+  ): AsyncIterable<Uint8Array>;
   /** Every other RPC of ChatService (sessions, messages, turns, models, tools). Errors are TurnwireClientError. */
   readonly api: Client<typeof ChatService>;
   /** Every RPC of FileService. Errors are TurnwireClientError. */
@@ -139,7 +145,9 @@ export function createTurnwireClient(options: TurnwireClientOptions): TurnwireCl
   };
 }
 
-async function* dataOf(parts: AsyncIterable<{ readonly data: Uint8Array }>): AsyncGenerator<Uint8Array, void> {
+async function* dataOf(
+  parts: AsyncIterable<{ readonly data: Uint8Array }>,
+): AsyncGenerator<Uint8Array, void> {
   for await (const part of parts) yield part.data;
 }
 

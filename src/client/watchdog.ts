@@ -42,7 +42,8 @@ export class Watchdog {
         return; // closed: there is nothing left to watch
       }
       const since = this.#waitingSinceMs;
-      const leftMs = since === undefined ? this.#timeoutMs : since + this.#timeoutMs - this.#clock.monotonicMs();
+      const leftMs =
+        since === undefined ? this.#timeoutMs : since + this.#timeoutMs - this.#clock.monotonicMs();
       if (leftMs <= 0) {
         this.#onSilence();
         return;

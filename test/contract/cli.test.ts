@@ -34,7 +34,11 @@ afterEach(async () => {
   await Promise.all(servers.splice(0).map((server) => server.close()));
 });
 
-async function serve(packets: Packet[] = sampleTurn(), head?: number, options: ScriptedChatServerOptions = {}) {
+async function serve(
+  packets: Packet[] = sampleTurn(),
+  head?: number,
+  options: ScriptedChatServerOptions = {},
+) {
   const server = await ScriptedChatServer.start({ http: "2", ...options });
   servers.push(server);
   const turn = new ScriptedTurn("turn-1", packets, head);
@@ -43,7 +47,11 @@ async function serve(packets: Packet[] = sampleTurn(), head?: number, options: S
   return { server, turn };
 }
 
-function start(server: { readonly url: string }, args: readonly string[], env: Record<string, string> = {}): CliProcess {
+function start(
+  server: { readonly url: string },
+  args: readonly string[],
+  env: Record<string, string> = {},
+): CliProcess {
   const process = new CliProcess(cli, args, { TURNWIRE_URL: server.url, ...env });
   processes.push(process);
   return process;
@@ -64,11 +72,22 @@ const jsonLines = (text: string): JsonValue[] =>
 describe("turnwire chat", () => {
   it("prints the answer alone on standard output, what the tools do on standard error", async () => {
     const { server } = await serve();
-    const { code, stdout, stderr } = await run(server, ["chat", "what time is it?", "--session", "session-1", "--model", "demo"]);
+    const { code, stdout, stderr } = await run(server, [
+      "chat",
+      "what time is it?",
+      "--session",
+      "session-1",
+      "--model",
+      "demo",
+    ]);
     expect(stdout).toBe(`${ANSWER}\n`);
     expect(stderr).toBe('[clock {"zone":"Europe/Berlin"} ok, 30 ms]\n');
     expect(code).toBe(0);
-    expect(server.calls[0]!.send).toMatchObject({ text: "what time is it?", sessionId: "session-1", models: [{ modelId: "demo" }] });
+    expect(server.calls[0]!.send).toMatchObject({
+      text: "what time is it?",
+      sessionId: "session-1",
+      models: [{ modelId: "demo" }],
+    });
     expect(server.calls[0]!.httpVersion).toBe("2.0");
   });
 
@@ -212,7 +231,12 @@ describe("turnwire tail and replay", () => {
     const { server } = await serve();
     const from = await run(server, ["tail", "turn-1", "--from", "28"]);
     const after = await run(server, ["tail", "turn-1", "--after", "27"]);
-    expect(from.stdout.split("\n").map((line) => line.trim().split(/\s+/)[0])).toEqual(["28", "29", "30", ""]);
+    expect(from.stdout.split("\n").map((line) => line.trim().split(/\s+/)[0])).toEqual([
+      "28",
+      "29",
+      "30",
+      "",
+    ]);
     expect(after).toEqual(from);
     expect((await run(server, ["tail", "turn-1", "--from", "28", "--after", "3"])).code).toBe(2);
   });
@@ -255,11 +279,16 @@ describe("turnwire tail and replay", () => {
 
   it("an unknown turn is exit code 3", async () => {
     const { server } = await serve();
-    expect(await run(server, ["tail", "turn-9"])).toMatchObject({ code: 3, stderr: "turnwire: no such turn\n" });
+    expect(await run(server, ["tail", "turn-9"])).toMatchObject({
+      code: 3,
+      stderr: "turnwire: no such turn\n",
+    });
   });
 
   it("a reader that closes its end is no fault", async () => {
-    const { server } = await serve(sampleTurn({ answer: Array.from({ length: 3_000 }, () => "x".repeat(1_000)) }));
+    const { server } = await serve(
+      sampleTurn({ answer: Array.from({ length: 3_000 }, () => "x".repeat(1_000)) }),
+    );
     const process = start(server, ["tail", "turn-1"]);
     await process.shows("stdout", "turnStarted");
     process.closeOutput();
@@ -271,24 +300,48 @@ describe("turnwire lists and stop", () => {
   it("lists sessions, models and tools as tables and as JSON", async () => {
     const { server } = await serve();
     server.sessions = [
-      { sessionId: "s-1", title: "Clocks", updateTime: { seconds: 1_764_500_000n }, activeTurns: [{ turnId: "turn-1" }] },
+      {
+        sessionId: "s-1",
+        title: "Clocks",
+        updateTime: { seconds: 1_764_500_000n },
+        activeTurns: [{ turnId: "turn-1" }],
+      },
       { sessionId: "s-22" },
     ];
-    server.models = [{ modelId: "demo", displayName: "Demo", isDefault: true, tools: true, demo: true }, { modelId: "other" }];
+    server.models = [
+      { modelId: "demo", displayName: "Demo", isDefault: true, tools: true, demo: true },
+      { modelId: "other" },
+    ];
     server.tools = [{ toolId: "clock", name: "clock", description: "Tells\nthe time" }];
-    expect((await run(server, ["sessions"])).stdout).toBe("s-1   2025-11-30 10:53  running  Clocks\ns-22                             (no title)\n");
+    expect((await run(server, ["sessions"])).stdout).toBe(
+      "s-1   2025-11-30 10:53  running  Clocks\ns-22                             (no title)\n",
+    );
     expect((await run(server, ["models"])).stdout).toBe("*  demo   Demo  tools, demo\n   other\n");
     expect((await run(server, ["tools"])).stdout).toBe("clock  Tells the time\n");
-    expect(jsonLines((await run(server, ["models", "--json"])).stdout)).toMatchObject([{ modelId: "demo" }, { modelId: "other" }]);
-    expect(jsonLines((await run(server, ["--json", "sessions", "list", "--limit", "1"])).stdout)).toMatchObject([{ sessionId: "s-1" }]);
+    expect(jsonLines((await run(server, ["models", "--json"])).stdout)).toMatchObject([
+      { modelId: "demo" },
+      { modelId: "other" },
+    ]);
+    expect(
+      jsonLines((await run(server, ["--json", "sessions", "list", "--limit", "1"])).stdout),
+    ).toMatchObject([{ sessionId: "s-1" }]);
   });
 
   it("shows and deletes a session; one that is not there is exit code 3", async () => {
     const { server } = await serve();
     server.sessions = [{ sessionId: "s-1", title: "Clocks" }];
-    expect(await run(server, ["sessions", "show", "s-1"])).toMatchObject({ code: 0, stdout: "s-1  Clocks\n" });
-    expect(await run(server, ["sessions", "delete", "s-1"])).toMatchObject({ code: 0, stdout: "deleted s-1\n" });
-    expect(await run(server, ["sessions", "show", "s-1"])).toMatchObject({ code: 3, stderr: "turnwire: no such session\n" });
+    expect(await run(server, ["sessions", "show", "s-1"])).toMatchObject({
+      code: 0,
+      stdout: "s-1  Clocks\n",
+    });
+    expect(await run(server, ["sessions", "delete", "s-1"])).toMatchObject({
+      code: 0,
+      stdout: "deleted s-1\n",
+    });
+    expect(await run(server, ["sessions", "show", "s-1"])).toMatchObject({
+      code: 3,
+      stderr: "turnwire: no such session\n",
+    });
   });
 
   it("stops by turn, session or request, and exactly one of them", async () => {
@@ -361,7 +414,17 @@ describe("turnwire helps", () => {
     const { server } = await serve();
     const help = await run(server, ["--help"]);
     expect(help.code).toBe(0);
-    for (const name of ["chat", "tail", "replay", "sessions", "documents", "models", "tools", "stop", "Exit codes"]) {
+    for (const name of [
+      "chat",
+      "tail",
+      "replay",
+      "sessions",
+      "documents",
+      "models",
+      "tools",
+      "stop",
+      "Exit codes",
+    ]) {
       expect(help.stdout).toContain(name);
     }
     expect(await run(server, ["--version"])).toMatchObject({ code: 0, stdout: "0.1.0\n" });

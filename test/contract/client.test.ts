@@ -1,7 +1,11 @@
 /** The client core against a real listener that cuts, ends, stalls, repeats, skips and refuses on command. */
 import { create, toBinary } from "@bufbuild/protobuf";
 import { Code, type Transport } from "@connectrpc/connect";
-import { createConnectTransport, createGrpcTransport, createGrpcWebTransport } from "@connectrpc/connect-node";
+import {
+  createConnectTransport,
+  createGrpcTransport,
+  createGrpcWebTransport,
+} from "@connectrpc/connect-node";
 import { createConnectTransport as createFetchTransport } from "@connectrpc/connect-web";
 import { afterEach, describe, expect, it } from "vitest";
 import {
@@ -13,7 +17,12 @@ import {
 import { TurnStateSchema, type TurnState } from "../../gen/turnwire/chat/v1/turn_state_pb.js";
 import { ErrorCode, TurnOutcome } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { PacketSchema, type Packet } from "../../gen/turnwire/packet/v1/packet_pb.js";
-import { createTurnwireClient, type TurnStream, type TurnUpdate, type TurnwireClientOptions } from "../../src/client/index.js";
+import {
+  createTurnwireClient,
+  type TurnStream,
+  type TurnUpdate,
+  type TurnwireClientOptions,
+} from "../../src/client/index.js";
 import { aborted, deferred } from "../../src/lib/signals.js";
 import { fold } from "../../src/turn/fold.js";
 import { ManualClock } from "../support/manual-clock.js";
@@ -60,14 +69,24 @@ const WIRES: readonly Wire[] = [
     cuts: ["socket", "stream"],
     transport: (baseUrl) => createConnectTransport({ baseUrl, httpVersion: "2" }),
   },
-  { name: "gRPC, HTTP/2", http: "2", cuts: ["socket", "stream"], transport: (baseUrl) => createGrpcTransport({ baseUrl }) },
+  {
+    name: "gRPC, HTTP/2",
+    http: "2",
+    cuts: ["socket", "stream"],
+    transport: (baseUrl) => createGrpcTransport({ baseUrl }),
+  },
   {
     name: "gRPC-Web, HTTP/1.1",
     http: "1.1",
     cuts: ["socket"],
     transport: (baseUrl) => createGrpcWebTransport({ baseUrl, httpVersion: "1.1" }),
   },
-  { name: "Connect over fetch", http: "1.1", cuts: ["socket"], transport: (baseUrl) => createFetchTransport({ baseUrl }) },
+  {
+    name: "Connect over fetch",
+    http: "1.1",
+    cuts: ["socket"],
+    transport: (baseUrl) => createFetchTransport({ baseUrl }),
+  },
 ];
 const H2 = WIRES[1]!;
 
@@ -179,7 +198,8 @@ describe.each(WIRES)("client over $name", (wire) => {
 
   it("gets through a connection that breaks at every packet", async () => {
     const { server, turn, client } = await serve(wire);
-    for (let cut = 0; cut < 29; cut += 1) server.script.push(endAfter(1), cutAfter(1, wire.cuts[cut % wire.cuts.length]));
+    for (let cut = 0; cut < 29; cut += 1)
+      server.script.push(endAfter(1), cutAfter(1, wire.cuts[cut % wire.cuts.length]));
     const stream = client.send({ text: "hello" });
     expectSamePackets((await read(stream)).packets, turn.packets);
     expectSameState(stream.state, fold(turn.packets));
@@ -211,7 +231,10 @@ describe.each(WIRES)("client over $name", (wire) => {
       }
     })();
     await expect(reading).rejects.toMatchObject({ name: "TurnwireClientError", code: ErrorCode.CANCELLED });
-    await expect(stream.result()).rejects.toMatchObject({ code: ErrorCode.CANCELLED, cause: new Error("enough") });
+    await expect(stream.result()).rejects.toMatchObject({
+      code: ErrorCode.CANCELLED,
+      cause: new Error("enough"),
+    });
     await aborted((await server.call(1)).signal);
     expect(seen.packets).toHaveLength(5);
   });
@@ -223,7 +246,11 @@ describe.each(WIRES)("client over $name", (wire) => {
       await aborted(call.signal);
       yield* [];
     };
-    server.script.push(cutUnanswered, fail(bareError(Code.Unavailable, "draining")), fail(statusError(ErrorCode.OVERLOADED)));
+    server.script.push(
+      cutUnanswered,
+      fail(bareError(Code.Unavailable, "draining")),
+      fail(statusError(ErrorCode.OVERLOADED)),
+    );
     const stream = client.send({ text: "hello" });
     expectSamePackets((await read(stream)).packets, turn.packets);
     expect(server.calls.map(({ method }) => method)).toEqual(["send", "send", "send", "send"]);
@@ -264,7 +291,9 @@ describe("client", () => {
   it("a heartbeat that knows more packets than have come leads to a resume; one that agrees to nothing", async () => {
     const { server, turn, client } = await serve(H2);
     const heartbeat = (headSeq: number) =>
-      create(SendMessageResponseSchema, { packets: [{ seq: 0, payload: { case: "chatHeartbeat", value: { headSeq } } }] });
+      create(SendMessageResponseSchema, {
+        packets: [{ seq: 0, payload: { case: "chatHeartbeat", value: { headSeq } } }],
+      });
     server.script.push(async function* (call, honest) {
       yield* firstPackets(honest, 4);
       yield heartbeat(4);
@@ -331,13 +360,18 @@ describe("client", () => {
   it("a cursor that expired takes the snapshot, in parts, and goes on from it", async () => {
     const { server, turn, client } = await serve(H2);
     const held = fold(turn.packets.slice(0, 20));
-    server.script.push(fail(cursorExpired(20, true)), async function* () {
-      yield* [...snapshotParts(held)].slice(0, 3); // broken off in the middle: worth nothing
-      throw bareError(Code.Unavailable, "gone");
-    }, async function* () {
-      yield* snapshotParts(held);
-      for (const packet of turn.packets.slice(20)) yield create(ResumeTurnResponseSchema, { packets: [packet] });
-    });
+    server.script.push(
+      fail(cursorExpired(20, true)),
+      async function* () {
+        yield* [...snapshotParts(held)].slice(0, 3); // broken off in the middle: worth nothing
+        throw bareError(Code.Unavailable, "gone");
+      },
+      async function* () {
+        yield* snapshotParts(held);
+        for (const packet of turn.packets.slice(20))
+          yield create(ResumeTurnResponseSchema, { packets: [packet] });
+      },
+    );
     const stream = client.attach("turn-1", { afterSeq: 3, state: fold(turn.packets.slice(0, 3)) });
     const seen = await read(stream);
     expect(seen.updates.filter(({ kind }) => kind === "snapshot")).toHaveLength(1);
@@ -366,10 +400,16 @@ describe("client", () => {
     server.script.push(failAfter(9, logReplaced("log-2", 30)));
     const stream = client.attach("turn-1");
     const seen = await read(stream);
-    expect(server.calls[1]!.resume).toMatchObject({ afterSeq: 0, logId: "log-2", snapshot: SnapshotPolicy.IF_EXPIRED });
+    expect(server.calls[1]!.resume).toMatchObject({
+      afterSeq: 0,
+      logId: "log-2",
+      snapshot: SnapshotPolicy.IF_EXPIRED,
+    });
     const reset = seen.updates.findIndex(({ kind }) => kind === "snapshot");
     expect(seen.updates[reset]).toMatchObject({ kind: "snapshot", seq: 0 });
-    const after = seen.updates.slice(reset).flatMap((update) => (update.kind === "packets" ? update.packets : []));
+    const after = seen.updates
+      .slice(reset)
+      .flatMap((update) => (update.kind === "packets" ? update.packets : []));
     expectSamePackets(after, turn.packets);
     expectSameState(stream.state, fold(turn.packets));
   });
@@ -378,8 +418,11 @@ describe("client", () => {
     const { server, turn, client } = await serve(H2);
     server.script.push(async function* (_call, honest) {
       yield* firstPackets(honest, 10);
-      yield create(SendMessageResponseSchema, { packets: [create(PacketSchema, { seq: 11, mustUnderstand: true })] });
-      for (const packet of turn.packets.slice(11)) yield create(SendMessageResponseSchema, { packets: [packet] });
+      yield create(SendMessageResponseSchema, {
+        packets: [create(PacketSchema, { seq: 11, mustUnderstand: true })],
+      });
+      for (const packet of turn.packets.slice(11))
+        yield create(SendMessageResponseSchema, { packets: [packet] });
     });
     const stream = client.send({ text: "hello" });
     const seen = await read(stream);
@@ -391,7 +434,11 @@ describe("client", () => {
   it("a message that joined a running turn is shown that turn from its start", async () => {
     const { server, turn, client } = await serve(H2);
     server.script.push(async function* (call) {
-      const receipt = { requestId: call.send!.requestId, disposition: SendDisposition.STEERED, turnId: "turn-1" };
+      const receipt = {
+        requestId: call.send!.requestId,
+        disposition: SendDisposition.STEERED,
+        turnId: "turn-1",
+      };
       yield create(SendMessageResponseSchema, { receipt });
       yield create(SendMessageResponseSchema, { packets: [turn.packets[19]!] });
     });
@@ -477,7 +524,10 @@ describe("client", () => {
     server.script.push(failAfter(5, bareError(Code.Unavailable, "gone")));
     const seen = await read(client.attach("turn-1", { follow: false }));
     expectSamePackets(seen.packets, turn.packets.slice(0, 12));
-    expect(server.calls.map((call) => [call.resume?.noFollow, call.resume?.afterSeq])).toEqual([[true, 0], [true, 5]]);
+    expect(server.calls.map((call) => [call.resume?.noFollow, call.resume?.afterSeq])).toEqual([
+      [true, 0],
+      [true, 5],
+    ]);
   });
 
   it("stops by request before the receipt, by turn after it, and repeats itself when not answered", async () => {
@@ -522,7 +572,10 @@ describe("client", () => {
     const { server, connect } = await serve(H2);
     await server.close();
     const events: string[] = [];
-    const client = connect({ maxFirstAttempts: 3, onEvent: ({ status, attempt }) => events.push(`${status} ${attempt}`) });
+    const client = connect({
+      maxFirstAttempts: 3,
+      onEvent: ({ status, attempt }) => events.push(`${status} ${attempt}`),
+    });
     await expect(client.send({ text: "hello" }).result()).rejects.toMatchObject({
       code: ErrorCode.UNAVAILABLE,
       typed: false,

@@ -39,7 +39,11 @@ export interface CliResult {
 /** A command that runs. */
 export class CliProcess {
   readonly #child: ChildProcessWithoutNullStreams;
-  readonly #waiters: { readonly stream: "stdout" | "stderr"; readonly text: string; readonly resolve: () => void }[] = [];
+  readonly #waiters: {
+    readonly stream: "stdout" | "stderr";
+    readonly text: string;
+    readonly resolve: () => void;
+  }[] = [];
   readonly ended: Promise<CliResult>;
   stdout = "";
   stderr = "";
@@ -66,7 +70,8 @@ export class CliProcess {
     await Promise.race([
       seen,
       this.ended.then((result) => {
-        if (!result[stream].includes(text)) throw new Error(`ended without "${text}": ${JSON.stringify(result)}`);
+        if (!result[stream].includes(text))
+          throw new Error(`ended without "${text}": ${JSON.stringify(result)}`);
       }),
     ]);
   }

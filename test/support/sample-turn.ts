@@ -15,7 +15,12 @@ interface Place {
 /** Numbers payloads into packets: seq 1, 2, 3 ... */
 export function numberPackets(payloads: readonly (readonly [Payload, Place?])[], firstSeq = 1): Packet[] {
   return payloads.map(([payload, place], index) =>
-    create(PacketSchema, { seq: firstSeq + index, tMs: 10 * (firstSeq + index), placement: { turnIndex: 0, ...place }, payload }),
+    create(PacketSchema, {
+      seq: firstSeq + index,
+      tMs: 10 * (firstSeq + index),
+      placement: { turnIndex: 0, ...place },
+      payload,
+    }),
   );
 }
 
@@ -35,7 +40,9 @@ export function sampleTurn(options: SampleTurnOptions = {}): Packet[] {
   const { turnId = "turn-1", sessionId = "session-1", requestId = "", answer = WORDS } = options;
   const outcome = options.outcome ?? TurnOutcome.COMPLETED;
   const error =
-    outcome === TurnOutcome.ERROR ? { code: ErrorCode.UPSTREAM_UNAVAILABLE, message: "the model is away" } : undefined;
+    outcome === TurnOutcome.ERROR
+      ? { code: ErrorCode.UPSTREAM_UNAVAILABLE, message: "the model is away" }
+      : undefined;
   const lane = { modelIndex: 0 };
   const at = (turnIndex: number): Place => ({ turnIndex, modelIndex: 0 });
   return numberPackets([
@@ -69,12 +76,20 @@ export function sampleTurn(options: SampleTurnOptions = {}): Packet[] {
       at(1),
     ],
     [{ case: "cycleEnd", value: { cycle: 0, finishReason: FinishReason.TOOL_CALLS } }, lane],
-    [{ case: "toolCallResult", value: { callId: "call-1", status: ToolCallStatus.OK, modelText: "12:30" } }, at(1)],
+    [
+      { case: "toolCallResult", value: { callId: "call-1", status: ToolCallStatus.OK, modelText: "12:30" } },
+      at(1),
+    ],
     [{ case: "sectionEnd", value: { status: SectionStatus.OK, durationMs: 30 } }, at(1)],
     [{ case: "cycleStarted", value: { cycle: 1, modelId: "demo", attempt: 1 } }, lane],
     [{ case: "agentResponseStart", value: {} }, at(2)],
-    ...answer.map((content) => [{ case: "agentResponseDelta", value: { content } }, at(2)] as [Payload, Place]),
-    [{ case: "agentResponseDone", value: { kind: AnswerKind.ANSWER, finishReason: FinishReason.STOP } }, at(2)],
+    ...answer.map(
+      (content) => [{ case: "agentResponseDelta", value: { content } }, at(2)] as [Payload, Place],
+    ),
+    [
+      { case: "agentResponseDone", value: { kind: AnswerKind.ANSWER, finishReason: FinishReason.STOP } },
+      at(2),
+    ],
     [{ case: "cycleEnd", value: { cycle: 1, finishReason: FinishReason.STOP } }, lane],
     [{ case: "laneEnd", value: { outcome, finishReason: FinishReason.STOP, modelId: "demo", error } }, lane],
     [{ case: "overallStop", value: { outcome, error } }],
@@ -85,7 +100,10 @@ export function sampleTurn(options: SampleTurnOptions = {}): Packet[] {
 export function stoppedEnd(head: number, reason = StopReason.USER_CANCELLED): Packet[] {
   return numberPackets(
     [
-      [{ case: "laneEnd", value: { outcome: TurnOutcome.STOPPED, finishReason: FinishReason.CANCELLED } }, { modelIndex: 0 }],
+      [
+        { case: "laneEnd", value: { outcome: TurnOutcome.STOPPED, finishReason: FinishReason.CANCELLED } },
+        { modelIndex: 0 },
+      ],
       [{ case: "overallStop", value: { outcome: TurnOutcome.STOPPED, stopReason: reason } }],
     ],
     head + 1,

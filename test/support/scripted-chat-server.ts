@@ -3,10 +3,21 @@
  * misbehaves on command: each streaming call takes the next behaviour of the script, or is served honestly.
  */
 import { createServer, type IncomingMessage } from "node:http";
-import { createServer as createHttp2Server, type Http2ServerRequest, type ServerHttp2Session } from "node:http2";
+import {
+  createServer as createHttp2Server,
+  type Http2ServerRequest,
+  type ServerHttp2Session,
+} from "node:http2";
 import type { AddressInfo, Socket } from "node:net";
 import { create, toBinary, type MessageInitShape } from "@bufbuild/protobuf";
-import { Code, ConnectError, createContextKey, createContextValues, type ServiceImpl } from "@connectrpc/connect";
+import type {
+  Code} from "@connectrpc/connect";
+import {
+  ConnectError,
+  createContextKey,
+  createContextValues,
+  type ServiceImpl,
+} from "@connectrpc/connect";
 import { connectNodeAdapter } from "@connectrpc/connect-node";
 import {
   ChatService,
@@ -100,9 +111,13 @@ export class ScriptedTurn {
   /** Resolves when more is readable, or the signal aborts. */
   changed(signal: AbortSignal): Promise<void> {
     return new Promise((resolve) => {
-      this.#wake.push(resolve);
-      if (signal.aborted) resolve();
-      else signal.addEventListener("abort", () => resolve(), { once: true });
+      const done = (): void => {
+        signal.removeEventListener("abort", done);
+        resolve();
+      };
+      this.#wake.push(done);
+      if (signal.aborted) done();
+      else signal.addEventListener("abort", done);
     });
   }
 }
@@ -155,7 +170,9 @@ export class ScriptedChatServer {
   /** The n-th streaming call, as soon as it has arrived. */
   call(number: number): Promise<ScriptedCall> {
     const arrived = this.calls[number - 1];
-    return arrived ? Promise.resolve(arrived) : new Promise((resolve) => this.#arrivals.push({ number, resolve }));
+    return arrived
+      ? Promise.resolve(arrived)
+      : new Promise((resolve) => this.#arrivals.push({ number, resolve }));
   }
 
   async #listen(options: ScriptedChatServerOptions): Promise<void> {
@@ -276,7 +293,9 @@ export class ScriptedChatServer {
   }
 
   async *#honestSend(request: SendMessageRequest, signal: AbortSignal): AsyncGenerator<SendMessageResponse> {
-    const wanted = request.models.find(({ modelId }) => !this.models.some((model) => model.modelId === modelId));
+    const wanted = request.models.find(
+      ({ modelId }) => !this.models.some((model) => model.modelId === modelId),
+    );
     if (wanted && this.models.length > 0) {
       throw statusError(ErrorCode.MODEL_NOT_FOUND, { message: `no such model: ${wanted.modelId}` });
     }
@@ -291,7 +310,8 @@ export class ScriptedChatServer {
       turnId: turn.turnId,
     };
     yield create(SendMessageResponseSchema, { receipt, headSeq: turn.head, logId: this.logId });
-    for await (const packet of follow(turn, 0, true, signal)) yield create(SendMessageResponseSchema, { packets: [packet] });
+    for await (const packet of follow(turn, 0, true, signal))
+      yield create(SendMessageResponseSchema, { packets: [packet] });
   }
 
   async *#honestResume(request: ResumeTurnRequest, signal: AbortSignal): AsyncGenerator<ResumeTurnResponse> {
@@ -354,7 +374,10 @@ export function statusError(
   const row = ERROR_TABLE[code];
   return new ConnectError(more.message ?? row.message, row.status, undefined, [
     { desc: ErrorInfoSchema, value: { reason: errorCodeName(code), domain: "turnwire" } },
-    { desc: ErrorDetailSchema, value: { code, retryable: row.retryable, retryAfterMs: more.retryAfterMs ?? 0 } },
+    {
+      desc: ErrorDetailSchema,
+      value: { code, retryable: row.retryable, retryAfterMs: more.retryAfterMs ?? 0 },
+    },
     ...(more.details ?? []),
   ]);
 }

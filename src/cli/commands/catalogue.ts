@@ -2,7 +2,13 @@
 import { toJsonString, type DescMessage, type MessageShape } from "@bufbuild/protobuf";
 import { timestampDate, type Timestamp } from "@bufbuild/protobuf/wkt";
 import { StopTurnResponseSchema } from "../../../gen/turnwire/chat/v1/chat_service_pb.js";
-import { MessageRole, MessageSchema, SessionSchema, TurnStatus, type Message } from "../../../gen/turnwire/chat/v1/types_pb.js";
+import {
+  MessageRole,
+  MessageSchema,
+  SessionSchema,
+  TurnStatus,
+  type Message,
+} from "../../../gen/turnwire/chat/v1/types_pb.js";
 import { ModelSchema, type Model } from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { ToolSchema } from "../../../gen/turnwire/tool/v1/tool_service_pb.js";
 import type { StopTarget } from "../../client/index.js";
@@ -13,18 +19,28 @@ import { printable } from "../terminal.js";
 
 const PAGE_SIZE = 50;
 
-export async function listSessions(options: { readonly limit: number }, context: CliContext): Promise<ExitCode> {
+export async function listSessions(
+  options: { readonly limit: number },
+  context: CliContext,
+): Promise<ExitCode> {
   const sessions = await pages(
-    (pageToken) => context.client.api.listSessions({ pageToken, pageSize: Math.min(PAGE_SIZE, options.limit) }, context),
+    (pageToken) =>
+      context.client.api.listSessions({ pageToken, pageSize: Math.min(PAGE_SIZE, options.limit) }, context),
     (page) => page.sessions,
     options.limit,
   );
-  return printRows(SessionSchema, sessions, "no sessions yet: `turnwire chat` starts one", context, (session) => [
-    session.sessionId,
-    time(session.updateTime ?? session.createTime),
-    session.activeTurns.length > 0 ? "running" : "",
-    oneLine(session.title) || "(no title)",
-  ]);
+  return printRows(
+    SessionSchema,
+    sessions,
+    "no sessions yet: `turnwire chat` starts one",
+    context,
+    (session) => [
+      session.sessionId,
+      time(session.updateTime ?? session.createTime),
+      session.activeTurns.length > 0 ? "running" : "",
+      oneLine(session.title) || "(no title)",
+    ],
+  );
 }
 
 export async function showSession(sessionId: string, context: CliContext): Promise<ExitCode> {
@@ -80,11 +96,16 @@ export interface StopOptions {
   readonly lane?: number;
 }
 
-export async function stop(turnId: string | undefined, options: StopOptions, context: CliContext): Promise<ExitCode> {
+export async function stop(
+  turnId: string | undefined,
+  options: StopOptions,
+  context: CliContext,
+): Promise<ExitCode> {
   const { client, terminal, json, signal } = context;
   const answer = await client.stop(stopTarget(turnId, options), { modelIndex: options.lane, signal });
   if (json) await terminal.line(toJsonString(StopTurnResponseSchema, answer));
-  else if (answer.turnId === "") await terminal.line("nothing runs there yet: the send will be stopped when it arrives");
+  else if (answer.turnId === "")
+    await terminal.line("nothing runs there yet: the send will be stopped when it arrives");
   else {
     const status = (TurnStatus[answer.status] ?? "unknown").toLowerCase();
     await terminal.line(`turn ${answer.turnId}: no content after seq ${answer.stopSeq} (${status})`);

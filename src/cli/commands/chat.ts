@@ -15,8 +15,13 @@ export interface ChatOptions {
 }
 
 /** Sends one message (from the arguments, or piped in) or, at a terminal, asks for one after the other. */
-export async function chat(text: string | undefined, options: ChatOptions, context: CliContext): Promise<ExitCode> {
-  if (options.interactive || (text === undefined && context.stdin.isTTY)) return converse(text, options, context);
+export async function chat(
+  text: string | undefined,
+  options: ChatOptions,
+  context: CliContext,
+): Promise<ExitCode> {
+  if (options.interactive || (text === undefined && context.stdin.isTTY))
+    return converse(text, options, context);
   const message = text === undefined || text === "-" ? await readAll(context.stdin, context.signal) : text;
   if (message.trim() === "") throw new CliError(ExitCode.USAGE, "nothing to send: the message is empty");
   return (await ask(message, options.session, options.model, context)).exitCode;
@@ -24,7 +29,11 @@ export async function chat(text: string | undefined, options: ChatOptions, conte
 
 const HELP = "Type a message and press Enter. /exit (or Ctrl-D) leaves, Ctrl-C stops an answer.";
 
-async function converse(first: string | undefined, options: ChatOptions, context: CliContext): Promise<ExitCode> {
+async function converse(
+  first: string | undefined,
+  options: ChatOptions,
+  context: CliContext,
+): Promise<ExitCode> {
   const { terminal, stdin } = context;
   const lines = stdin.isTTY ? promptedLines(context) : pipedLines(context);
   let session = options.session;
@@ -111,17 +120,26 @@ async function stopTurn(stream: TurnStream, { terminal }: CliContext): Promise<v
   try {
     await stream.stop();
   } catch (thrown) {
-    await terminal.aside(`the stop failed: ${thrown instanceof Error ? thrown.message : String(thrown)}`, "red");
+    await terminal.aside(
+      `the stop failed: ${thrown instanceof Error ? thrown.message : String(thrown)}`,
+      "red",
+    );
   }
 }
 
 /** An unknown model's error, with the names that may have been meant. */
-async function withSuggestions(thrown: unknown, wanted: readonly string[], { client, signal }: CliContext): Promise<unknown> {
+async function withSuggestions(
+  thrown: unknown,
+  wanted: readonly string[],
+  { client, signal }: CliContext,
+): Promise<unknown> {
   if (!(thrown instanceof TurnwireClientError) || thrown.code !== ErrorCode.MODEL_NOT_FOUND) return thrown;
   try {
     const { models } = await client.api.listModels({}, { signal });
     const names = models.flatMap(({ modelId, aliases }) => [modelId, ...aliases]);
-    const near = [...new Set(wanted.filter((name) => !names.includes(name)).flatMap((name) => similarNames(name, names)))];
+    const near = [
+      ...new Set(wanted.filter((name) => !names.includes(name)).flatMap((name) => similarNames(name, names))),
+    ];
     const help = near.length > 0 ? `; did you mean ${near.join(" or ")}?` : "";
     return new CliError(ExitCode.NOT_FOUND, `${thrown.message}${help} (\`turnwire models\` lists them)`);
   } catch {
@@ -140,7 +158,8 @@ async function readAll(stdin: CliContext["stdin"], signal: AbortSignal): Promise
     for await (const chunk of stdin as AsyncIterable<Buffer>) {
       chunks.push(chunk);
       bytes += chunk.length;
-      if (bytes > MAX_MESSAGE_BYTES) throw new CliError(ExitCode.USAGE, "the message is too long: attach a file instead");
+      if (bytes > MAX_MESSAGE_BYTES)
+        throw new CliError(ExitCode.USAGE, "the message is too long: attach a file instead");
     }
   } finally {
     signal.removeEventListener("abort", onAbort);
@@ -160,24 +179,36 @@ interface Lines {
 }
 
 /** Lines that a person types. The prompt is there only while it is needed, so that Ctrl-C reaches a running turn. */
-function promptedLines({ stdin, interrupts, signal }: CliContext): Lines {
+function promptedLines({ stdin, terminal, interrupts, signal }: CliContext): Lines {
   let history: string[] = [];
   return {
     next: () =>
       new Promise((resolve) => {
-        const prompt = createInterface({ input: stdin, output: process.stderr, prompt: "> ", history });
+        const prompt = createInterface({
+          input: stdin,
+          output: terminal.promptStream,
+          prompt: "> ",
+          history,
+        });
         const done = (line: string | undefined): void => {
           signal.removeEventListener("abort", onAbort);
           prompt.close();
           resolve(line);
         };
+        const endOfInput = (): void => {
+          terminal.promptStream.write("\n"); // the prompt's line has no end yet
+          done(undefined);
+        };
         const onAbort = (): void => done(undefined);
         signal.addEventListener("abort", onAbort, { once: true });
         prompt.on("history", (lines: string[]) => (history = lines));
-        prompt.once("line", done);
-        prompt.once("close", () => done(undefined));
+        prompt.once("line", (line) => {
+          prompt.off("close", endOfInput);
+          done(line);
+        });
+        prompt.once("close", endOfInput);
         prompt.once("SIGINT", () => {
-          done(undefined);
+          prompt.close();
           interrupts.raise();
         });
         prompt.prompt();

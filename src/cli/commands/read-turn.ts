@@ -16,7 +16,9 @@ export async function printTurn(stream: TurnStream, { terminal, json }: CliConte
     switch (update.kind) {
       case "receipt":
         if (update.receipt.queuePosition > 0) {
-          await terminal.aside(`queued at position ${update.receipt.queuePosition}: turn ${update.receipt.turnId}`);
+          await terminal.aside(
+            `queued at position ${update.receipt.queuePosition}: turn ${update.receipt.turnId}`,
+          );
         }
         break;
       case "packets":

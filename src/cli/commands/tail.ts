@@ -40,7 +40,9 @@ async function printPackets(turnId: string, options: TailOptions, follow: boolea
     } else if (update.kind === "packets") {
       for (const packet of update.packets) {
         if (packet.seq > to) return stream;
-        await terminal.line(json ? packetJson(packet) : packetLine(packet, terminal.isTTY ? terminal.columns : undefined));
+        await terminal.line(
+          json ? packetJson(packet) : packetLine(packet, terminal.isTTY ? terminal.columns : undefined),
+        );
       }
       if (stream.lastSeq >= to) return stream;
     }
