@@ -121,6 +121,5 @@ function styled(text: string, style: Style): string {
 
 /** Takes out what could steer a terminal: every control character but tab and newline. Models and pages are not trusted. */
 export function printable(text: string): string {
-   
   return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g, "");
 }

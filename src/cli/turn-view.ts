@@ -1,12 +1,7 @@
 /** What a person sees of a turn: packets in, pieces of text out, lane by lane. Pure. */
 import { BlockStatus, type LaneState, type TurnState } from "../../gen/turnwire/chat/v1/turn_state_pb.js";
-import type {
-  ErrorCode} from "../../gen/turnwire/packet/v1/common_pb.js";
-import {
-  StopReason,
-  TurnOutcome,
-  type TurnError,
-} from "../../gen/turnwire/packet/v1/common_pb.js";
+import type { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
+import { StopReason, TurnOutcome, type TurnError } from "../../gen/turnwire/packet/v1/common_pb.js";
 import {
   ResetReason,
   SectionStatus,

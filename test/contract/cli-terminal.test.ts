@@ -58,7 +58,7 @@ async function print(
 
 const DIM = "\u001b[2m";
 const PLAIN = "\u001b[22m";
- 
+
 const withoutStyles = (text: string): string =>
   text.replace(/\u001b\[\d+m/g, "").replace(/[^\n]*\r\u001b\[2K/g, "");
 
@@ -73,7 +73,6 @@ describe("turn on a terminal", () => {
   });
 
   it("uses no styles and no passing lines with NO_COLOR", async () => {
-     
     expect(await print(sampleTurn(), new Screen(), { NO_COLOR: "1" })).not.toMatch(/[\u001b\r]/);
   });
 
