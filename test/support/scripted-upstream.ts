@@ -6,7 +6,7 @@
  * listed models. Every request is recorded with its body and with the moment its connection closed.
  */
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
+import type { AddressInfo, Socket } from "node:net";
 
 /** One thing the upstream does with a request. The response starts with status 200 and an event stream unless `status` says otherwise. */
 export type Step =
@@ -29,6 +29,8 @@ export interface RecordedRequest {
   readonly body: string;
   /** The body as JSON; undefined when it is not. */
   readonly json: ChatRequestJson | undefined;
+  /** Number of the connection it came over, from 1. */
+  readonly connection: number;
   /** `performance.now()` when the body was complete. */
   readonly receivedAt: number;
   /** `performance.now()` when the connection or response closed; undefined while it is open. */
@@ -113,6 +115,8 @@ export async function startScriptedUpstream(): Promise<ScriptedUpstream> {
   let choose: ((request: RecordedRequest) => Script) | undefined;
   let models: readonly string[] | { readonly status: number } = ["scripted-model"];
   let modelRequests = 0;
+  const connections = new WeakMap<Socket, number>();
+  let connectionCount = 0;
 
   const server = createServer((request, response) => {
     request.socket.setNoDelay(true);
@@ -125,7 +129,7 @@ export async function startScriptedUpstream(): Promise<ScriptedUpstream> {
   });
 
   async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const recorded = await record(request, response);
+    const recorded = await record(request, response, connections.get(request.socket) ?? 0);
     requests.push(recorded);
     for (const arrival of arrivals.splice(0)) {
       if (requests.length >= arrival.count) arrival.resolve(recorded);
@@ -135,6 +139,7 @@ export async function startScriptedUpstream(): Promise<ScriptedUpstream> {
     await play(script, response, recorded, gates);
   }
 
+  server.on("connection", (socket) => connections.set(socket, ++connectionCount));
   await new Promise<void>((resolve, reject) => {
     server.once("error", reject);
     server.listen(0, "127.0.0.1", resolve);
@@ -163,7 +168,11 @@ export async function startScriptedUpstream(): Promise<ScriptedUpstream> {
   };
 }
 
-async function record(request: IncomingMessage, response: ServerResponse): Promise<RecordedRequest> {
+async function record(
+  request: IncomingMessage,
+  response: ServerResponse,
+  connection: number,
+): Promise<RecordedRequest> {
   const pieces: Buffer[] = [];
   for await (const piece of request) pieces.push(piece as Buffer);
   const body = Buffer.concat(pieces).toString("utf8");
@@ -174,6 +183,7 @@ async function record(request: IncomingMessage, response: ServerResponse): Promi
     headers: request.headers,
     body,
     json: parseJson(body),
+    connection,
     receivedAt: performance.now(),
     closedAt: undefined,
     closedByClient: false,
