@@ -51,18 +51,27 @@ export async function appendSurely(
       case "appended":
       case "full":
         return outcome;
-      case "refused":
-        return judgeRefusal(expected, entry, outcome.last);
+      case "refused": {
+        const judged = judgeRefusal(expected, entry, outcome.last);
+        if (judged) return judged;
+        break;
+      }
       case "unknown":
-        await clock.sleep(pause, signal);
         break;
       default:
         assertNever(outcome);
     }
+    await clock.sleep(pause, signal);
   }
 }
 
-function judgeRefusal(expected: Position, entry: Entry, last: LoggedEntry | undefined): SureOutcome {
+/** What a refusal means; undefined = nothing yet: an earlier attempt is still on its way, so the last entry is not there. */
+function judgeRefusal(
+  expected: Position,
+  entry: Entry,
+  last: LoggedEntry | undefined,
+): SureOutcome | undefined {
+  if ((last?.position ?? NOTHING) === expected) return undefined;
   if (!last || last.position < expected) return { kind: "truncated", last };
   return isSame(last, entry) ? { kind: "appended", position: last.position } : { kind: "fenced", last };
 }

@@ -105,9 +105,8 @@ interface ServerRecord extends ProcessIdentity {
 
 const READY_WITHIN_MS = 10_000;
 const STOP_WITHIN_MS = 5_000;
-const RESTART_FIRST_MS = 20;
-const RESTART_MOST_MS = 2_000;
-const LONG_LIFE_MS = 5_000;
+const QUICK_RESTARTS_PER_MINUTE = 20;
+const SLOW_RESTART_MS = 2_000;
 
 /** Starts a server, or adopts the live one of a killed predecessor. Resolves when it takes connections. */
 export async function startNatsServer(options: StartNatsServerOptions): Promise<RunningNatsServer> {
@@ -123,8 +122,7 @@ class NatsServerProcess implements RunningNatsServer {
   readonly #password: string;
   #record: ServerRecord | undefined;
   #stopping = false;
-  #readyAtMs = 0;
-  #restartPauseMs = 0;
+  #restartsAtMs: number[] = [];
   #watcher: NodeJS.Timeout | undefined;
   adopted = false;
 
@@ -214,7 +212,6 @@ class NatsServerProcess implements RunningNatsServer {
       await endProcess(record);
       throw new Error(`nats-server did not start: ${why}`);
     }
-    this.#readyAtMs = performance.now();
     logger.info({ natsPid: pid, port, version: binary.version }, "nats-server is ready");
     void exited.then(() => this.#onExit(record));
   }
@@ -226,11 +223,12 @@ class NatsServerProcess implements RunningNatsServer {
   }
 
   async #restart(port: number): Promise<void> {
-    // At once after a long life, ever slower for one that keeps dying.
-    if (performance.now() - this.#readyAtMs > LONG_LIFE_MS) this.#restartPauseMs = 0;
     while (!this.#stopping) {
-      await systemClock.sleep(this.#restartPauseMs);
-      this.#restartPauseMs = Math.min(Math.max(this.#restartPauseMs * 2, RESTART_FIRST_MS), RESTART_MOST_MS);
+      // At once, as a rule; one that keeps dying must not take the machine with it.
+      const minuteAgo = performance.now() - 60_000;
+      this.#restartsAtMs = this.#restartsAtMs.filter((atMs) => atMs > minuteAgo);
+      if (this.#restartsAtMs.length >= QUICK_RESTARTS_PER_MINUTE) await systemClock.sleep(SLOW_RESTART_MS);
+      this.#restartsAtMs.push(performance.now());
       try {
         await this.#launch(port);
         if (this.#stopping && this.#record) await endProcess(this.#record);
