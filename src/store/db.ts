@@ -140,7 +140,7 @@ export class Channel implements Queryable {
     try {
       client = await this.#pool.connect();
     } catch (error) {
-      return { kind: "failed", error, failure: classifyPgError(error), sent: false };
+      return { kind: "failed", error: notConnected(error), failure: classifyPgError(error), sent: false };
     }
     const broke = (): void => undefined; // the statement in flight reports it
     client.on("error", broke);
@@ -155,6 +155,12 @@ export class Channel implements Queryable {
       return { kind: "failed", error, failure: classifyPgError(error), sent: true };
     }
   }
+}
+
+/** A connection that is refused, for whatever reason, is no fault inside: the database is not to be had. */
+function notConnected(error: unknown): unknown {
+  if (classifyPgError(error) !== "other") return error;
+  return new TurnError(ErrorCode.UNAVAILABLE, { message: "the database refuses connections", cause: error });
 }
 
 /** Thrown in a transaction: nothing of it stays, and `result` is its result. */

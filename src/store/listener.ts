@@ -20,7 +20,7 @@ const CONNECT_TIMEOUT_MS = 2_000;
 /** A connection that does not answer this question in time is half open. */
 const PROBE_EVERY_MS = 10_000;
 const PROBE_TIMEOUT_MS = 3_000;
-const MAX_BACKOFF_MS = 2_000;
+const MAX_BACKOFF_MS = 500;
 
 export class Listener {
   readonly #connectionString: string;
