@@ -1,0 +1,202 @@
+import { describe, expect, test } from "vitest";
+import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
+import { DEFAULT_LLM_LIMITS, loadLlmConfig } from "./config.js";
+
+const load = (yaml: string, env: Record<string, string> = {}) =>
+  loadLlmConfig({ TURNWIRE_CONFIG: "/etc/tw.yaml", ...env }, () => yaml);
+
+describe("llm config - from the environment", () => {
+  test("nothing set - the demo alone", () => {
+    expect(loadLlmConfig({})).toEqual({
+      providers: [{ api: "demo", name: "demo", deltaDelayMs: 15 }],
+      models: [],
+      limits: DEFAULT_LLM_LIMITS,
+    });
+  });
+
+  test("a key alone - the public address; a base URL alone - no key", () => {
+    expect(loadLlmConfig({ OPENAI_API_KEY: "k" }).providers[0]).toMatchObject({
+      name: "openai",
+      baseUrl: "https://api.openai.com/v1",
+      apiKey: "k",
+    });
+    expect(loadLlmConfig({ OPENAI_BASE_URL: "http://localhost:1/v1/" }).providers[0]).toMatchObject({
+      baseUrl: "http://localhost:1/v1",
+      apiKey: undefined,
+    });
+  });
+
+  test.each(["localhost:1", "ftp://a/", "http://u:p@a/", "http://a/?k=1", "nonsense"])(
+    "the base URL %s is refused",
+    (url) => {
+      expect(() => loadLlmConfig({ OPENAI_BASE_URL: url })).toThrow(/^OPENAI_BASE_URL /);
+    },
+  );
+});
+
+describe("llm config - from the file", () => {
+  test("providers, models, limits; what belongs to others is left alone", () => {
+    const config = load(
+      `
+tools: { anything: [goes] }
+limits:
+  tool: { calls: 3 }
+  llm: { stallTimeoutMs: 5 }
+providers:
+  - name: local
+    api: openai-chat
+    baseUrl: http://127.0.0.1:1/v1
+    apiKeyEnv: LOCAL_KEY
+    headers: { x-a: b }
+    quirks: { streamUsage: false }
+    models: [plain, { id: full, upstreamModel: u, aliases: [f], displayName: Full, contextTokens: 9, maxOutputTokens: 8, reasoning: true, tools: false, thinkTags: true }]
+  - { name: show, api: demo, deltaDelayMs: 0 }
+models:
+  - { id: third, provider: local }
+`,
+      { LOCAL_KEY: "k" },
+    );
+    expect(config.limits).toEqual({ ...DEFAULT_LLM_LIMITS, stallTimeoutMs: 5 });
+    expect(config.providers).toEqual([
+      {
+        api: "openai-chat",
+        name: "local",
+        baseUrl: "http://127.0.0.1:1/v1",
+        apiKey: "k",
+        headers: { "x-a": "b" },
+        quirks: { streamUsage: false },
+      },
+      { api: "demo", name: "show", deltaDelayMs: 0 },
+    ]);
+    expect(config.models.map(({ id, upstreamModel }) => [id, upstreamModel])).toEqual([
+      ["plain", "plain"],
+      ["full", "u"],
+      ["third", "third"],
+    ]);
+    expect(config.models[1]).toEqual({
+      id: "full",
+      provider: "local",
+      upstreamModel: "u",
+      aliases: ["f"],
+      displayName: "Full",
+      ownedBy: "local",
+      contextTokens: 9,
+      maxOutputTokens: 8,
+      reasoning: true,
+      tools: false,
+      thinkTags: true,
+    });
+  });
+
+  test("the environment's provider stands beside the file's, unless the file uses its key or name", () => {
+    const names = (yaml: string) => load(yaml, { OPENAI_API_KEY: "k" }).providers.map(({ name }) => name);
+    expect(names("{}")).toEqual(["openai", "demo"]);
+    expect(names(`providers: [{ name: a, api: openai-chat, baseUrl: "http://a/" }]`)).toEqual([
+      "a",
+      "openai",
+      "demo",
+    ]);
+    expect(
+      names(`providers: [{ name: a, api: openai-chat, baseUrl: "http://a/", apiKeyEnv: OPENAI_API_KEY }]`),
+    ).toEqual(["a", "demo"]);
+    expect(names(`providers: [{ name: openai, api: openai-chat, baseUrl: "http://a/" }]`)).toEqual([
+      "openai",
+      "demo",
+    ]);
+  });
+
+  const provider = "providers:\n  - name: a\n    api: openai-chat\n    baseUrl: http://a/\n";
+  test.each([
+    ["a list instead of a mapping", "- 1", "/etc/tw.yaml:1: must be a mapping", { line: "1", key: "" }],
+    ["no YAML", "a: [1\nb: 2", "/etc/tw.yaml:2: ", { line: "2" }],
+    [
+      "a missing member",
+      "providers:\n  - api: openai-chat",
+      "/etc/tw.yaml:2: providers[0] lacks name",
+      { line: "2", key: "providers[0]" },
+    ],
+    [
+      "a misspelt member",
+      `${provider}    apikey: x`,
+      "/etc/tw.yaml:5: providers[0].apikey is not known here",
+      { line: "5", key: "providers[0].apikey" },
+    ],
+    [
+      "an unknown dialect",
+      "providers:\n  - name: a\n    api: smoke",
+      "/etc/tw.yaml:3: providers[0].api must be one of openai-chat, demo",
+      { line: "3" },
+    ],
+    [
+      "a bad address",
+      "providers:\n  - name: a\n    api: openai-chat\n    baseUrl: a.test",
+      "/etc/tw.yaml:4: providers[0].baseUrl is not a URL",
+      { line: "4" },
+    ],
+    [
+      "a key that is not set",
+      `${provider}    apiKeyEnv: MISSING`,
+      "/etc/tw.yaml:5: providers[0].apiKeyEnv names the environment variable MISSING",
+      { line: "5" },
+    ],
+    [
+      "a provider twice",
+      `${provider}  - name: a\n    api: demo`,
+      "/etc/tw.yaml:5: providers[1].name names a provider twice",
+      { line: "5" },
+    ],
+    [
+      "an unknown provider",
+      `${provider}models:\n  - { id: m, provider: b }`,
+      "/etc/tw.yaml:6: models[0].provider names no provider",
+      { line: "6" },
+    ],
+    [
+      "a name taken twice",
+      `${provider}    models: [m, { id: n, aliases: [m] }]`,
+      "has two models called m",
+      {},
+    ],
+    ["the demo's name", `${provider}    models: [demo]`, "has two models called demo", {}],
+    [
+      "a number that is none",
+      `${provider}    models:\n      - id: m\n        contextTokens: many`,
+      "/etc/tw.yaml:7: providers[0].models[0].contextTokens must be a whole number",
+      { line: "7" },
+    ],
+    [
+      "an unknown limit",
+      "limits:\n  llm:\n    stall: 1",
+      "/etc/tw.yaml:3: limits.llm.stall is not known here",
+      { line: "3" },
+    ],
+    ["a member twice", "limits: {}\nlimits: {}", "/etc/tw.yaml:2: ", { line: "2" }],
+  ])("%s - the error says file, line and key", (_, yaml, message, details) => {
+    expect(() => load(yaml)).toThrow(message);
+    expect(() => load(yaml)).toThrow(
+      expect.objectContaining({
+        code: ErrorCode.INVALID_ARGUMENT,
+        details: expect.objectContaining(details) as unknown,
+      }),
+    );
+  });
+
+  test("a file that cannot be read", () => {
+    const gone = (): string => {
+      throw new Error("ENOENT");
+    };
+    expect(() => loadLlmConfig({ TURNWIRE_CONFIG: "/gone" }, gone)).toThrow(
+      "TURNWIRE_CONFIG names /gone, which cannot be read",
+    );
+  });
+
+  test("aliases of YAML are followed, endless ones do not hang", () => {
+    expect(
+      load(`x: &h { a: b }\nproviders: [{ name: a, api: openai-chat, baseUrl: "http://a/", headers: *h }]`)
+        .providers[0],
+    ).toMatchObject({ headers: { a: "b" } });
+    expect(() => load("limits: &l { llm: *l }")).toThrow(
+      expect.objectContaining({ code: ErrorCode.INVALID_ARGUMENT }),
+    );
+  });
+});
