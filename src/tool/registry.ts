@@ -48,7 +48,7 @@ export function createToolRegistry(definitions: readonly ToolDefinition[]): Tool
     revision: revisionOf(tools),
     get: (toolId) => byId.get(toolId),
     close: async () => {
-      await Promise.allSettled(definitions.map((definition) => definition.close?.()));
+      await Promise.allSettled(definitions.map(async (definition) => definition.close?.()));
     },
   };
 }

@@ -32,7 +32,7 @@ export interface ToolInput {
   readonly files: readonly Attachment[];
   /** Per-call secrets, by name. Never logged, never part of a packet or a result. */
   readonly credentials: Readonly<Record<string, string>>;
-  /** The number of the first citeable document; the next ones count up. At least 1. */
+  /** The number of the first citeable document; the next ones count up. 0 = number none. */
   readonly firstCitationNumber: number;
   /** What the user asked, for tools that rank or summarise; may be empty. */
   readonly userQuery: string;
@@ -54,7 +54,7 @@ export interface ToolDefinition {
    * the model; anything else that is thrown is logged and shown as a plain failure.
    */
   run(input: ToolInput, context: ToolContext): AsyncGenerator<ToolPayload, ToolResult, undefined>;
-  /** Releases what the tool holds (threads, sockets). Optional; called once, at shutdown. */
+  /** Releases what the tool holds (processes, sockets). Optional; called once, at shutdown. */
   close?(): Promise<void>;
 }
 

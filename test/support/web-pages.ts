@@ -162,7 +162,7 @@ function answer(path: string, response: ServerResponse, redirectTo: string, endl
         "content-encoding": "gzip",
       });
     case "/gzip-bomb":
-      return sendPage(response, "text/html", gzipSync(Buffer.alloc(200 * 1024 * 1024)), {
+      return sendPage(response, "text/html", gzipSync(Buffer.alloc(64 * 1024 * 1024)), {
         "content-encoding": "gzip",
       });
     case "/gzip-twice":

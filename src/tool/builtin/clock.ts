@@ -46,7 +46,6 @@ export function createClockTool({ clock }: { readonly clock: Clock }): ToolDefin
   });
   return {
     tool,
-    // eslint-disable-next-line @typescript-eslint/require-await -- the port is asynchronous, telling the time is not
     async *run(input): AsyncGenerator<ToolPayload, ToolResult, undefined> {
       const { timezone = "UTC", format = "full" } = input.args as { timezone?: string; format?: Format };
       yield { case: "customToolStart", value: { toolName: TOOL_ID, toolId: TOOL_ID } };

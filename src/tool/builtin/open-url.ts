@@ -139,7 +139,7 @@ function toResult(outcomes: readonly Outcome[], input: ToolInput): ToolResult {
   const limit = input.maxModelChars || DEFAULT_MODEL_CHARS;
   const failed =
     failures.length > 0 ? `Not opened:\n${cutChars(failures.join("\n"), FRAME_CHARS * failures.length)}` : "";
-  const heads = opened.map(({ page }, index) => head(input.firstCitationNumber + index, page));
+  const heads = opened.map(({ page }, index) => head(numberOf(index, input), page));
   const frames = heads.reduce((sum, text) => sum + text.length + CUT_MARK.length + 4, failed.length + 2);
   const shares = shareFairly(
     opened.map(({ page }) => page.text.length),
@@ -151,14 +151,20 @@ function toResult(outcomes: readonly Outcome[], input: ToolInput): ToolResult {
     outcome: ToolOutcome.OK,
     modelText: [...texts, failed].filter((text) => text !== "").join("\n\n"),
     truncated,
-    documents: opened.map(({ url, page }, index) => toDocument(url, page, input.firstCitationNumber + index)),
+    documents: opened.map(({ url, page }, index) => toDocument(url, page, numberOf(index, input))),
   });
 }
 
 const CUT_MARK = "\n[cut here: the page is longer]";
 
 function head(number: number, page: OpenedPage): string {
-  return `[${number}] ${page.title || page.url}\n${page.url}\n\n`;
+  const title = page.title || page.url;
+  return `${number > 0 ? `[${number}] ` : ""}${title}\n${page.url}\n\n`;
+}
+
+/** 0: the caller wants no numbers. */
+function numberOf(index: number, { firstCitationNumber }: ToolInput): number {
+  return firstCitationNumber > 0 ? firstCitationNumber + index : 0;
 }
 
 function body(page: OpenedPage, maxChars: number): string {

@@ -1,4 +1,4 @@
-/** What the extraction thread is asked and what it answers. */
+/** What the extraction process is asked and what it answers. */
 
 export interface ExtractRequest {
   readonly kind: "html" | "pdf";
@@ -20,7 +20,7 @@ export interface ExtractedText {
 
 /**
  * `body`: the whole text of a page, sent before its article is looked for, which may take too long. `unreadable`: what the
- * thread was given is not a document of its kind, in words for the model. `text` and `unreadable` are the last answer.
+ * process was given is not a document of its kind, in words for the model. `text` and `unreadable` are the last answer.
  */
 export type ExtractAnswer =
   | { readonly kind: "body"; readonly extracted: ExtractedText }

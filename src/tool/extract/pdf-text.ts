@@ -1,4 +1,4 @@
-/** The text of a PDF, page by page. Runs in the extraction thread. */
+/** The text of a PDF, page by page. Runs in the extraction process. */
 import { getDocumentProxy } from "unpdf";
 import type { ExtractedText } from "./extracted-text.js";
 
