@@ -11,8 +11,8 @@ function decode(body: string, options: OpenAiChatDecoderOptions = {}, cut = 0): 
     ...decoder.push(bytes.subarray(cut)),
     ...decoder.end(),
   ];
-  expect(decoder.ended).toBe(true);
-  expect(decoder.push(Buffer.from(`data: {"choices":[{"delta":{"content":"late"}}]}\n\n`))).toEqual([]);
+  const late = decoder.push(Buffer.from(`data: {"choices":[{"delta":{"content":"late"}}]}\n\n`));
+  if (!decoder.ended || late.length > 0) throw new Error("the decoder goes on after its end");
   return foldDeltas(deltas);
 }
 
@@ -722,8 +722,11 @@ for (const [group, rows] of Object.entries({
         const got = decode(body, options);
         expect(got).toMatchObject(want);
         expect(got.finish === undefined).toBe(got.error !== undefined);
-        const bytes = Buffer.byteLength(body);
-        for (let at = 1; at < bytes; at++) expect(decode(body, options, at), `cut at ${at}`).toEqual(got);
+        const wanted = JSON.stringify(got);
+        for (let at = 1; at < Buffer.byteLength(body); at++) {
+          const cut = decode(body, options, at);
+          if (JSON.stringify(cut) !== wanted) expect(cut, `cut at ${at}`).toEqual(got);
+        }
       });
     }
   });

@@ -1,4 +1,4 @@
-/** Sources that an OpenAI-compatible server names beside or inside its answer. */
+/** Sources that a provider names beside or inside its answer. */
 import { create } from "@bufbuild/protobuf";
 import {
   CitationDeltaSchema,

@@ -1,0 +1,160 @@
+/**
+ * Turns what a dialect's reader found into deltas, for all dialects: text, reasoning, refusals, calls, sources.
+ * Owns the blocks of one answer. A1 block indices are counted by blocks that really opened. A2 no delta holds an empty text
+ * or half a surrogate pair. A3 a source is handed out with the text block it belongs to. A4 what is held back comes out
+ * at the end of its block, at the latest at the end of the answer.
+ */
+import type { CompletionDelta } from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import { contentDelta, reasoningDelta, refusalDelta } from "../deltas.js";
+import { ThinkTagSplitter, type TaggedPiece } from "../think-tags.js";
+import { SurrogateJoiner } from "../well-formed.js";
+import { SourceCollector } from "./source-collector.js";
+import {
+  ToolCallAssembler,
+  type CallsEnd,
+  type SettledCalls,
+  type ToolCallFragment,
+} from "./tool-call-assembler.js";
+
+export interface AnswerWriterOptions {
+  /** Makes ids for calls whose server sent none. */
+  readonly newCallId: () => string;
+  /** Take `<think>` tags out of the text. */
+  readonly thinkTags: boolean;
+  /** The previous answer ended inside such a tag. */
+  readonly reasoningOpen: boolean;
+}
+
+type OpenBlock = "none" | "text" | "reasoning" | "call";
+
+export class AnswerWriter {
+  readonly sources = new SourceCollector();
+  readonly #calls: ToolCallAssembler;
+  readonly #text = new SurrogateJoiner();
+  readonly #reasoning = new SurrogateJoiner();
+  readonly #refusal = new SurrogateJoiner();
+  #tags: ThinkTagSplitter | undefined;
+  #open: OpenBlock = "none";
+  #openIndex = 0;
+  #nextBlock = 0;
+  #textIndex = 0;
+  #hasText = false;
+  #hasReasoning = false;
+  #hasRefusal = false;
+
+  constructor(options: AnswerWriterOptions) {
+    this.#calls = new ToolCallAssembler(() => this.#openBlock("call"), options.newCallId);
+    this.#tags = options.thinkTags ? new ThinkTagSplitter(options.reasoningOpen) : undefined;
+  }
+
+  /** Anything was handed out, or is about to be. */
+  get hasOutput(): boolean {
+    return this.#hasText || this.#hasReasoning || this.#hasRefusal || this.#calls.count > 0;
+  }
+
+  /** The model refused and said nothing else. */
+  get onlyRefused(): boolean {
+    return this.#hasRefusal && !this.#hasText;
+  }
+
+  /** A reasoning tag is open. */
+  get reasoningOpen(): boolean {
+    return this.#tags?.open ?? false;
+  }
+
+  text(text: string, out: CompletionDelta[]): void {
+    const joined = this.#text.push(text);
+    if (joined === "") return;
+    if (this.#tags) this.#tagged(this.#tags.push(joined), out);
+    else this.#addText(joined, out);
+  }
+
+  /** Reasoning that the server marked as such: it does not write it into the text as well. */
+  reasoning(text: string, summary: boolean, out: CompletionDelta[]): void {
+    if (text === "") return;
+    if (this.#tags) {
+      const tags = this.#tags;
+      this.#tags = undefined;
+      this.#tagged(tags.end(), out);
+    }
+    this.#addReasoning(text, summary, out);
+  }
+
+  refusal(text: string, out: CompletionDelta[]): void {
+    const joined = this.#refusal.push(text);
+    if (joined === "") return;
+    this.#hasRefusal = true;
+    out.push(refusalDelta(joined));
+  }
+
+  callFragment(fragment: ToolCallFragment, out: CompletionDelta[]): void {
+    if (this.#open !== "call") this.#releaseHalves(out);
+    this.#calls.push(fragment, out);
+  }
+
+  /** Hands out sources that wait, if a text block is open for them. */
+  flushSources(out: CompletionDelta[]): void {
+    if (this.sources.waiting && this.#open === "text") this.sources.flush(this.#textIndex, out);
+  }
+
+  /** The end of the answer: everything that was held back, then the last delta of each call. */
+  end(callsEnd: CallsEnd, out: CompletionDelta[]): SettledCalls {
+    const text = this.#text.flush();
+    if (this.#tags) this.#tagged([...this.#tags.push(text), ...this.#tags.end()], out);
+    else if (text !== "") this.#addText(text, out);
+    const reasoning = this.#reasoning.flush();
+    if (reasoning !== "" && this.#open === "reasoning") out.push(reasoningDelta(this.#openIndex, reasoning));
+    const refusal = this.#refusal.flush();
+    if (refusal !== "") out.push(refusalDelta(refusal));
+    if (this.sources.waiting) this.sources.flush(this.#textIndex, out);
+    const calls = this.#calls.settle(callsEnd);
+    out.push(...calls.deltas);
+    return calls;
+  }
+
+  #tagged(pieces: readonly TaggedPiece[], out: CompletionDelta[]): void {
+    for (const piece of pieces) {
+      if (piece.kind === "text") this.#addText(piece.text, out);
+      else this.#addReasoning(piece.text, false, out);
+    }
+  }
+
+  #addText(text: string, out: CompletionDelta[]): void {
+    if (this.#open !== "text") {
+      this.#closeBlock(out);
+      this.#textIndex = this.#openBlock("text");
+    }
+    this.#hasText = true;
+    out.push(contentDelta(this.#openIndex, text));
+  }
+
+  #addReasoning(text: string, summary: boolean, out: CompletionDelta[]): void {
+    const joined = this.#reasoning.push(text);
+    if (joined === "") return;
+    if (this.#open !== "reasoning") {
+      this.#closeBlock(out);
+      this.#openBlock("reasoning");
+    }
+    this.#hasReasoning = true;
+    out.push(reasoningDelta(this.#openIndex, joined, { summary }));
+  }
+
+  #openBlock(kind: OpenBlock): number {
+    this.#open = kind;
+    this.#openIndex = this.#nextBlock++;
+    return this.#openIndex;
+  }
+
+  #closeBlock(out: CompletionDelta[]): void {
+    if (this.#open === "call") this.#calls.announceAll(out);
+    this.#releaseHalves(out);
+  }
+
+  /** Halves of characters that never found their mate, in the block they belong to. */
+  #releaseHalves(out: CompletionDelta[]): void {
+    const text = this.#text.flush();
+    if (text !== "" && this.#open === "text") out.push(contentDelta(this.#openIndex, text));
+    const reasoning = this.#reasoning.flush();
+    if (reasoning !== "" && this.#open === "reasoning") out.push(reasoningDelta(this.#openIndex, reasoning));
+  }
+}
