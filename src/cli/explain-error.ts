@@ -50,7 +50,8 @@ function explainTyped(error: TurnwireClientError): Explanation {
     case ErrorCode.CURSOR_AHEAD: {
       const head = error.details.cursorAhead?.headSeq;
       return {
-        message: head === undefined ? message : `${message} (its head is at seq ${head})`,
+        message:
+          head === undefined || message.includes(`${head}`) ? message : `${message} (the head is ${head})`,
         exitCode: ExitCode.REFUSED,
       };
     }

@@ -264,7 +264,7 @@ describe("turnwire tail and replay", () => {
   it("a cursor beyond the head is refused with the head", async () => {
     const { server } = await serve();
     const { code, stderr } = await run(server, ["tail", "turn-1", "--after", "99"]);
-    expect(stderr).toContain("its head is at seq 30");
+    expect(stderr).toContain("(the head is 30)");
     expect(code).toBe(6);
   });
 

@@ -390,7 +390,9 @@ describe("client", () => {
       yield* snapshotParts(fold(turn.packets), 1_000_000);
     });
     const stream = client.attach("turn-1", { afterSeq: 3 });
-    expect((await read(stream)).packets).toEqual([]);
+    const seen = await read(stream);
+    expect(seen.packets).toEqual([]);
+    expect(seen.statuses).toEqual(["lost", "resuming", "connected"]);
     expectSameState(await stream.result(), fold(turn.packets));
     expect(stream.lastSeq).toBe(30);
   });
