@@ -479,6 +479,23 @@ test("cancel - a tool that ignores it is abandoned after a second and its packet
   expect((await peer.call({ idempotencyKey: "k2" }).result()).outcome).toBe(ToolOutcome.OK);
 });
 
+test("cancel - a tool that ends in time keeps its result, but not the packets it sent after the cancellation", async () => {
+  const begun = deferred();
+  const definition = tool(async function* (_input, { signal }) {
+    yield delta("begun");
+    begun.resolve();
+    await new Promise((resolve) => signal.addEventListener("abort", resolve));
+    yield delta("late");
+    return ok("it was already done");
+  });
+  const peer = start([definition]);
+  const call = peer.call({ idempotencyKey: "k" });
+  await begun.promise;
+  expect((await peer.cancel("k")).state).toBe(ToolCallState.SETTLED);
+  expect((await call.result()).modelText).toBe("it was already done");
+  expect(call.kinds).toEqual(["packet", "result"]);
+});
+
 test("deadline - the caller's ends the call with TIMEOUT and tells the tool", async () => {
   const { definition, state } = gatedTool();
   const peer = start([definition]);

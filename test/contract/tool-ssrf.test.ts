@@ -1,9 +1,13 @@
 /** The egress module against addresses that must not be reached: nothing ever connects to the canary. */
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { createServer } from "node:https";
+import type { AddressInfo } from "node:net";
+import type { TLSSocket } from "node:tls";
+import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
 import { createSafeFetch, type Resolver } from "../../src/tool/egress/safe-fetch.js";
 import { FetchFailure } from "../../src/tool/egress/fetch-failure.js";
 import { isGlobalAddress } from "../../src/tool/egress/address.js";
 import { type Canary, startCanary, startWebPages, type WebPages } from "../support/web-pages.js";
+import { makeTestCertificate } from "../support/test-certificate.js";
 
 let canary: Canary;
 let web: WebPages;
@@ -238,3 +242,49 @@ test.each([
   "2606:4700:4700::1111",
   "2a00:1450:4001::1",
 ])("ssrf - %s is a public address", (address) => expect(isGlobalAddress(address)).toBe(true));
+
+/** A page over TLS at localhost that redirects /down to plain http; tells which name each connection asked for. */
+async function startTlsPage() {
+  const { cert, key } = makeTestCertificate();
+  const names: unknown[] = [];
+  const server = createServer({ cert, key }, (request, response) => {
+    names.push((request.socket as TLSSocket & { servername?: unknown }).servername);
+    if (request.url === "/down") response.writeHead(302, { location: web.url("/markdown") }).end();
+    else response.writeHead(200, { "content-type": "text/plain" }).end("over tls");
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  onTestFinished(() => void server.close());
+  return { port: (server.address() as AddressInfo).port, ca: [cert.toString()], names };
+}
+
+const home: Resolver = async () => ["127.0.0.1"];
+
+test("tls - the name of the URL is what the certificate is asked and checked for", async () => {
+  const { port, ca, names } = await startTlsPage();
+  const allowHosts = [`localhost:${port}`, `other.example.com:${port}`];
+  const fetch = createSafeFetch({ allowHosts, resolve: home, ca });
+  expect((await fetch(`https://localhost:${port}/`, LIMITS, never)).body.toString()).toBe("over tls");
+  expect(names).toEqual(["localhost"]);
+  const untrusting = createSafeFetch({ allowHosts, resolve: home });
+  for (const attempt of [
+    fetch(`https://other.example.com:${port}/`, LIMITS, never),
+    untrusting(`https://localhost:${port}/`, LIMITS, never),
+  ]) {
+    await expect(attempt).rejects.toMatchObject({
+      kind: "unreachable",
+      message: "the server's certificate is not valid for it",
+    });
+  }
+  expect(names).toHaveLength(1);
+});
+
+test("tls - a redirect from https to plain http is refused", async () => {
+  const { port, ca } = await startTlsPage();
+  const before = web.requests.length;
+  const fetch = createSafeFetch({ allowHosts: [`localhost:${port}`, web.host], resolve: home, ca });
+  await expect(fetch(`https://localhost:${port}/down`, LIMITS, never)).rejects.toMatchObject({
+    kind: "refused",
+    message: "it redirects from https to plain http",
+  });
+  expect(web.requests.length).toBe(before);
+});

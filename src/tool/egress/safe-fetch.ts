@@ -13,6 +13,7 @@
 import { lookup } from "node:dns/promises";
 import { isIP } from "node:net";
 import type { Readable } from "node:stream";
+import { rootCertificates } from "node:tls";
 import { Agent, buildConnector, type Dispatcher } from "undici";
 import { abortable } from "../../lib/signals.js";
 import { isGlobalAddress, isLocalName } from "./address.js";
@@ -35,6 +36,8 @@ export interface SafeFetchOptions {
   readonly connectTimeoutMs?: number;
   /** Redirects followed. Default 5. */
   readonly maxRedirects?: number;
+  /** Certificates (PEM) trusted beside the public roots: for operators with their own. Default none. */
+  readonly ca?: readonly string[];
   /** Sent as User-Agent. Default "Turnwire/0.1 (open_url)". */
   readonly userAgent?: string;
 }
@@ -69,6 +72,7 @@ export function createSafeFetch(options: SafeFetchOptions = {}): SafeFetch {
     resolve: options.resolve ?? systemResolver,
     connectTimeoutMs: options.connectTimeoutMs ?? 5_000,
     maxRedirects: options.maxRedirects ?? 5,
+    ca: options.ca ?? [],
     userAgent: options.userAgent ?? "Turnwire/0.1 (open_url)",
   };
   const totalTimeoutMs = options.totalTimeoutMs ?? 15_000;
@@ -91,6 +95,7 @@ interface Settings {
   readonly resolve: Resolver;
   readonly connectTimeoutMs: number;
   readonly maxRedirects: number;
+  readonly ca: readonly string[];
   readonly userAgent: string;
 }
 
@@ -127,7 +132,7 @@ async function fetchOnce(
   const addresses = await checkedAddresses(settings, url, signal);
   signal.throwIfAborted();
   const agent = new Agent({
-    connect: pinnedConnector(addresses, settings.connectTimeoutMs),
+    connect: pinnedConnector(addresses, settings),
     connections: 1,
     pipelining: 0,
     maxHeaderSize: MAX_HEADER_BYTES,
@@ -229,10 +234,14 @@ async function checkedAddresses(
 }
 
 /** Connects to the given addresses only: names are not resolved again, and a socket that leads elsewhere is closed. */
-function pinnedConnector(addresses: readonly string[], timeout: number): buildConnector.connector {
+function pinnedConnector(
+  addresses: readonly string[],
+  { connectTimeoutMs, ca }: Settings,
+): buildConnector.connector {
   const pinned = addresses.map((address) => ({ address, family: isIP(address) }));
   const connect = buildConnector({
-    timeout,
+    timeout: connectTimeoutMs,
+    ...(ca.length > 0 ? { ca: [...rootCertificates, ...ca] } : {}),
     allowH2: false,
     lookup: (_hostname: string, options: { all?: boolean }, callback: LookupCallback) => {
       if (options.all) callback(null, pinned);
