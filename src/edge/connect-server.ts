@@ -8,6 +8,7 @@
  */
 import type { DescMessage, DescMethod, Message } from "@bufbuild/protobuf";
 import { create, fromBinary } from "@bufbuild/protobuf";
+import { MethodOptions_IdempotencyLevel } from "@bufbuild/protobuf/wkt";
 import type { HandlerContext } from "@connectrpc/connect";
 import {
   ConnectError,
@@ -48,7 +49,7 @@ import { createRequestValidator } from "../lib/rpc/validation.js";
 import { abortable } from "../lib/signals.js";
 import type { EdgeRequest, EdgeResponse } from "./listener.js";
 import { checkQuery, passGate } from "./request-gate.js";
-import { reset, writeResponse } from "./response-writer.js";
+import { refuseRest, reset, writeResponse } from "./response-writer.js";
 import { writeRpcError } from "./rpc-error-response.js";
 
 export interface ConnectServerOptions {
@@ -167,9 +168,7 @@ class Door {
 
   async admit(route: Route, request: EdgeRequest, response: EdgeResponse): Promise<void> {
     const scope = new CallScope();
-    let finished = false;
-    response.once("finish", () => (finished = true));
-    response.once("close", () => !finished && scope.clientLeft());
+    response.once("close", () => !response.writableEnded && scope.clientLeft());
     this.#open.set(scope, route);
     let leave: (() => void) | undefined;
     try {
@@ -192,18 +191,24 @@ class Door {
   async #run(route: Route, request: EdgeRequest, response: EdgeResponse, admitted: Admitted): Promise<void> {
     const values = createContextValues().set(admittedKey, admitted);
     const universal = universalRequestFromNodeRequest(request as never, response as never, undefined, values);
-    const body = await this.#checked(route.method, request, admitted.scope);
+    const body = await this.#checked(route, request, admitted.scope);
     const { signal } = admitted.scope;
     const answer = await route.handler({ ...universal, signal, ...(body ? { body } : {}) });
     await writeResponse(answer, response, admitted.scope, this.#options.limits);
+    refuseRest(request, response);
   }
 
   async #checked(
-    method: DescMethod,
+    route: Route,
     request: EdgeRequest,
     scope: CallScope,
   ): Promise<AsyncIterable<Uint8Array> | undefined> {
-    if (method.methodKind === "bidi_streaming") return undefined;
+    const { method, handler } = route;
+    const isGet = request.method === "GET";
+    const wanted = isGet
+      ? method.idempotency === MethodOptions_IdempotencyLevel.NO_SIDE_EFFECTS
+      : request.method === "POST" && handler.supportedContentType(request.headers["content-type"] ?? "");
+    if (!wanted || method.methodKind === "bidi_streaming") return undefined;
     const gate = {
       maxReceiveBytes: this.#options.limits.maxReceiveBytes,
       bodyTimeoutMs: this.#options.bodyTimeoutMs,
@@ -211,7 +216,7 @@ class Door {
       validate: this.#validate,
       signal: scope.signal,
     };
-    if (request.method !== "GET") return passGate(request, method, gate);
+    if (!isGet) return passGate(request, method, gate);
     await checkQuery(request.url ?? "", method, gate);
     return undefined;
   }

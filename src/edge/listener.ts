@@ -151,6 +151,7 @@ function cleartextServer(options: ListenerOptions, limits: ListenerLimits, conne
     undecided.add(socket);
     routeByPreface(socket, limits.headerTimeoutMs, (isH2) => {
       undecided.delete(socket);
+      if (isH2) socket.once("end", () => socket.destroy()); // there is no half-closed HTTP/2
       if (isH2 !== undefined) (isH2 ? h2 : h1).emit("connection", socket);
     });
   });

@@ -9,7 +9,7 @@ import { constants } from "node:http2";
 import type { CallScope } from "../lib/rpc/call-scope.js";
 import { FrameWriter } from "../lib/rpc/frame-writer.js";
 import type { ServerLimits } from "../lib/rpc/limits.js";
-import type { EdgeResponse } from "./listener.js";
+import type { EdgeRequest, EdgeResponse } from "./listener.js";
 
 /** Resolves when the response is closed. Never rejects: a failure resets the stream. */
 export async function writeResponse(
@@ -21,12 +21,14 @@ export async function writeResponse(
   const writer = new FrameWriter({
     ...limits,
     signal: scope.signal,
-    write: (bytes, taken) => void (response as ServerResponse).write(bytes, taken),
+    write: (bytes, taken) => {
+      (response as ServerResponse).write(bytes, (error) => (error ? scope.clientLeft() : taken()));
+    },
     onStall: (facts) => scope.readerStalled(facts),
   });
   const stopGuard = resetWhenStuck(response, scope, limits.cutGraceMs);
   try {
-    await writeBody(answer, response, writer);
+    await writeBody(answer, response, writer, scope);
     if (!scope.signal.aborted) await writer.drained();
     if (answer.trailer) addTrailers(answer.trailer, response);
     await ended(response);
@@ -44,10 +46,24 @@ export function reset(response: EdgeResponse): void {
   else response.destroy();
 }
 
+/**
+ * Ends an HTTP/2 stream whose answer is complete and whose request is not: the rest of it is not wanted (RFC 9113, 8.1).
+ * Node does so itself when nothing of the request was read. Not at once, or the reset would overtake the answer.
+ */
+export function refuseRest(request: EdgeRequest, response: EdgeResponse): void {
+  if (!("stream" in response) || request.complete || !request.readableDidRead) return;
+  const { stream } = response;
+  const timer = setTimeout(() => stream.close(constants.NGHTTP2_NO_ERROR), REST_GRACE_MS);
+  stream.once("close", () => clearTimeout(timer));
+}
+
+const REST_GRACE_MS = 500;
+
 async function writeBody(
   answer: UniversalServerResponse,
   response: EdgeResponse,
   writer: FrameWriter,
+  scope: CallScope,
 ): Promise<void> {
   if (!answer.body) {
     writeHead(answer, response);
@@ -59,7 +75,10 @@ async function writeBody(
     let next = await chunks.next();
     writeHead(answer, response);
     for (; next.done !== true; next = await chunks.next()) {
-      if (isGone(response)) return;
+      if (isGone(response)) {
+        scope.clientLeft();
+        return;
+      }
       const room = writer.write(next.value);
       if (room) await room;
     }
@@ -83,8 +102,8 @@ function addTrailers(trailer: Headers, response: EdgeResponse): void {
 function ended(response: EdgeResponse): Promise<void> {
   if (isGone(response)) return Promise.resolve();
   return new Promise((resolve) => {
-    response.once("finish", resolve).once("close", resolve);
-    response.end();
+    response.once("close", resolve);
+    (response as ServerResponse).end(resolve); // 'finish' of an HTTP/2 response waits for the request too, this does not
   });
 }
 

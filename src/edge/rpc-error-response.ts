@@ -12,6 +12,7 @@ import {
 import { setTrailerStatus } from "@connectrpc/connect/protocol-grpc";
 import { toConnectError } from "../lib/rpc/status.js";
 import type { EdgeRequest, EdgeResponse } from "./listener.js";
+import { refuseRest } from "./response-writer.js";
 
 /** How a request wants to be answered; undefined = it is no RPC by its content type. */
 export type RpcDialect = "connect-unary" | "connect-stream" | "grpc" | "grpc-web";
@@ -33,16 +34,17 @@ export function writeRpcError(request: EdgeRequest, response: EdgeResponse, thro
   if (request.httpVersionMajor === 1 && !request.complete) response.setHeader("connection", "close");
   if (dialect === "grpc" || dialect === "grpc-web") {
     setTrailerStatus(new Headers(), error).forEach((value, name) => response.setHeader(name, value));
-    end(response, 200, request.headers["content-type"]!, undefined);
+    end(request, response, 200, request.headers["content-type"]!);
   } else if (dialect === "connect-stream") {
     const json = Buffer.from(JSON.stringify(endStreamToJson(new Headers(), error, undefined)));
     const envelope = Buffer.alloc(5);
     envelope.writeUInt8(endStreamFlag, 0);
     envelope.writeUInt32BE(json.length, 1);
-    end(response, 200, request.headers["content-type"]!, Buffer.concat([envelope, json]));
+    end(request, response, 200, request.headers["content-type"]!, Buffer.concat([envelope, json]));
   } else {
     if (error.code === Code.Unauthenticated) response.setHeader("www-authenticate", "Bearer");
     end(
+      request,
       response,
       codeToHttpStatus(error.code),
       "application/json",
@@ -51,10 +53,18 @@ export function writeRpcError(request: EdgeRequest, response: EdgeResponse, thro
   }
 }
 
-function end(response: EdgeResponse, status: number, contentType: string, body: Buffer | undefined): void {
+function end(
+  request: EdgeRequest,
+  response: EdgeResponse,
+  status: number,
+  contentType: string,
+  body = Buffer.alloc(0),
+): void {
   response.setHeader("content-type", contentType);
-  if (body) response.setHeader("content-length", body.length);
+  if (body.length > 0) response.setHeader("content-length", body.length);
   response.writeHead(status);
-  // both kinds of response take an optional last chunk
-  (response as { end(chunk?: Buffer): unknown }).end(body);
+  // both kinds of response take a last chunk and a callback
+  (response as { end(chunk: Buffer, done: () => void): unknown }).end(body, () =>
+    refuseRest(request, response),
+  );
 }
