@@ -19,12 +19,20 @@ function joined(fragments: readonly string[]): Record<string, string> {
 
 describe("readArguments", () => {
   test.each<[string, string[], Record<string, string>[]]>([
-    ["a value over fragments", ['{"co', 'de": "pri', "nt(1)", '"}'], [{}, { code: "pri" }, { code: "nt(1)" }, {}]],
+    [
+      "a value over fragments",
+      ['{"co', 'de": "pri', "nt(1)", '"}'],
+      [{}, { code: "pri" }, { code: "nt(1)" }, {}],
+    ],
     ["a value that begins is named", ['{"a":"'], [{ a: "" }]],
-    ["escapes, also split", ['{"a":"x\\', 'n\\u00', '41"}'], [{ a: "x" }, { a: "\n" }, { a: "A" }]],
+    ["escapes, also split", ['{"a":"x\\', "n\\u00", '41"}'], [{ a: "x" }, { a: "\n" }, { a: "A" }]],
     ["a pair of escapes, split", ['{"a":"\\ud83d', '\\ude00"}'], [{ a: "" }, { a: "😀" }]],
     ["half a pair", ['{"a":"\\ud83dx\\ude00\\ud83d"}'], [{ a: "\ufffdx\ufffd\ufffd" }]],
-    ["values that are no strings are passed over", ['{"n":1,"l":["}",{"a":"\\"]"}],"b":true,"s":"v"}'], [{ s: "v" }]],
+    [
+      "values that are no strings are passed over",
+      ['{"n":1,"l":["}",{"a":"\\"]"}],"b":true,"s":"v"}'],
+      [{ s: "v" }],
+    ],
     ["a second object is not read", ['{"a":"1"}{"b":"2"}'], [{ a: "1" }]],
     ["no object", ['["a"]'], [{}]],
     ["other quotes", ["{'a':'b'}"], [{}]],
@@ -42,8 +50,12 @@ describe("readArguments", () => {
         const text = JSON.stringify(value, undefined, indent ? 2 : undefined);
         const ends = [...cuts.map((cut) => cut % (text.length + 1)).sort((a, b) => a - b), text.length];
         const fragments = ends.map((end, i) => text.slice(i === 0 ? 0 : ends[i - 1], end));
-        const strings = Object.entries(value).filter((entry): entry is [string, string] => typeof entry[1] === "string");
-        const expected = Object.fromEntries(strings.map(([key, string]) => [key, string.replace(/\p{Surrogate}/gu, "\ufffd")]));
+        const strings = Object.entries(value).filter(
+          (entry): entry is [string, string] => typeof entry[1] === "string",
+        );
+        const expected = Object.fromEntries(
+          strings.map(([key, string]) => [key, string.replace(/\p{Surrogate}/gu, "\ufffd")]),
+        );
         expect(joined(fragments)).toEqual(expected);
         expect(joined([...text])).toEqual(expected);
       }),
@@ -52,10 +64,14 @@ describe("readArguments", () => {
   });
 
   test("never throws and never gives half a pair, whatever comes", () => {
-    const anyPart = fc.oneof(fc.string({ unit: "binary" }), fc.constantFrom('{"a":"', "\\u", "\\ud83d", '"', ",", "}", "\\"));
+    const anyPart = fc.oneof(
+      fc.string({ unit: "binary" }),
+      fc.constantFrom('{"a":"', "\\u", "\\ud83d", '"', ",", "}", "\\"),
+    );
     fc.assert(
       fc.property(fc.array(anyPart), (fragments) => {
-        for (const part of read(fragments)) for (const text of Object.values(part)) expect(hasLoneSurrogate(text)).toBe(false);
+        for (const part of read(fragments))
+          for (const text of Object.values(part)) expect(hasLoneSurrogate(text)).toBe(false);
       }),
       { numRuns: 1000 },
     );

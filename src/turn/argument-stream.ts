@@ -103,6 +103,10 @@ function step(stream: ArgumentStream, unit: string, append: (text: string) => vo
       if (unit === ",") stream.mode = "key";
       else if (unit === "}" || (stream.mode === "after_value" && !isSpace)) stream.mode = "over";
       return;
+    case "in_key":
+    case "in_value":
+    case "over":
+      return; // read elsewhere, or not at all
   }
 }
 

@@ -15,7 +15,11 @@ const anyDelta: fc.Arbitrary<Packet> = fc
   .record({
     seq: anyUint32,
     tMs: anyUint32,
-    text: fc.oneof(fc.string({ unit: "grapheme" }), fc.string({ minLength: 30, maxLength: 40 }), fc.constant("é".repeat(3000))),
+    text: fc.oneof(
+      fc.string({ unit: "grapheme" }),
+      fc.string({ minLength: 30, maxLength: 40 }),
+      fc.constant("é".repeat(3000)),
+    ),
     placement: fc.option(
       fc.tuple(anyUint32, anyUint32, anyIndex, anyIndex, anyIndex).map((numbers) => placementOf(...numbers)),
       { nil: undefined },
@@ -61,10 +65,10 @@ describe("batches", () => {
         const drop = n % (packets.length + 2);
         const rest = trimBatch(batch, drop);
         expect(rest.buffer).toBe(batch.buffer);
-        expect(fromBinary(PacketBatchSchema, rest).packets.map((each) => each.seq)).toEqual(packets.slice(drop).map((each) => each.seq));
-        expect([...packetsOf(batch)].map((bytes) => hex(bytes))).toEqual(
-          encoded.map((bytes) => hex(bytes)),
+        expect(fromBinary(PacketBatchSchema, rest).packets.map((each) => each.seq)).toEqual(
+          packets.slice(drop).map((each) => each.seq),
         );
+        expect([...packetsOf(batch)].map((bytes) => hex(bytes))).toEqual(encoded.map((bytes) => hex(bytes)));
       }),
       { numRuns: 100 },
     );

@@ -57,7 +57,7 @@ export function countPackets(batch: Uint8Array): number {
 
 /** The encodings of a batch's packets, in order, as views on the batch. Throws a RangeError when the bytes are not a batch. */
 export function* packetsOf(batch: Uint8Array): Generator<Uint8Array, void, undefined> {
-  for (let at = 0; at < batch.length; ) {
+  for (let at = 0; at < batch.length;) {
     const end = frameEnd(batch, at);
     const start = readVarint(batch, at + 1).end;
     yield batch.subarray(start, end);

@@ -60,7 +60,8 @@ export function closeOpen(state: TurnState, how: CloseHow): Packet[] {
  */
 export function overallStop(state: TurnState, how?: Pick<CloseHow, "kind" | "stopReason" | "error">): Packet {
   const outcome = turnOutcome(state, how);
-  const failed = outcome === TurnOutcome.COMPLETED || outcome === TurnOutcome.STOPPED ? undefined : how?.error;
+  const failed =
+    outcome === TurnOutcome.COMPLETED || outcome === TurnOutcome.STOPPED ? undefined : how?.error;
   const laneError = state.lanes.find((lane) => lane.end?.error)?.end?.error;
   return packet(
     "overallStop",
@@ -78,7 +79,8 @@ function turnOutcome(state: TurnState, how: Pick<CloseHow, "kind"> | undefined):
   const outcomes = new Set(state.lanes.map((lane) => lane.end?.outcome));
   if (outcomes.has(TurnOutcome.COMPLETED)) return TurnOutcome.COMPLETED;
   if (how) return outcomeOf(how.kind);
-  for (const outcome of [TurnOutcome.STOPPED, TurnOutcome.INTERRUPTED]) if (outcomes.has(outcome)) return outcome;
+  for (const outcome of [TurnOutcome.STOPPED, TurnOutcome.INTERRUPTED])
+    if (outcomes.has(outcome)) return outcome;
   return TurnOutcome.ERROR;
 }
 
@@ -167,7 +169,12 @@ function closeCall(block: Block, tool: ToolBlock, how: CloseHow, out: Packet[]):
     if (!tool.ready && needsReady(result.status)) {
       const normal = normalizeArguments(how.argumentsJson?.get(callId) ?? tool.argumentsJson);
       out.push(
-        readyPacket({ callId, argumentsJson: normal.json, argumentsValid: normal.valid, placement: block.placement! }),
+        readyPacket({
+          callId,
+          argumentsJson: normal.json,
+          argumentsValid: normal.valid,
+          placement: block.placement!,
+        }),
       );
     }
     out.push(packet("toolCallResult", result, block.placement));
@@ -196,12 +203,16 @@ function sectionStatusAt(kind: CloseHow["kind"]): SectionStatus {
 function closeWaits(state: TurnState, lanes: readonly LaneState[], wholeTurn: boolean, out: Packet[]): void {
   const indices = new Set(lanes.map((lane) => lane.modelIndex));
   const callIds = new Set(
-    lanes.flatMap((lane) => lane.blocks.flatMap(({ block }) => (block.case === "tool" ? [block.value.call?.callId] : []))),
+    lanes.flatMap((lane) =>
+      lane.blocks.flatMap(({ block }) => (block.case === "tool" ? [block.value.call?.callId] : [])),
+    ),
   );
   for (const { request } of state.pendingCalls) {
     if (!request || (!wholeTurn && !callIds.has(request.toolCallId))) continue;
     const resolution = ClientCallResolution.CANCELLED;
-    out.push(packet("clientCallResolved", { clientCallId: request.clientCallId, resolution }, turnPlacement()));
+    out.push(
+      packet("clientCallResolved", { clientCallId: request.clientCallId, resolution }, turnPlacement()),
+    );
   }
   for (const { started, modelIndex } of state.waits) {
     if (!started) continue;

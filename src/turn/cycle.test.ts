@@ -1,6 +1,11 @@
 import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
-import { ErrorCode, FinishReason, TurnErrorSchema, TurnOutcome } from "../../gen/turnwire/packet/v1/common_pb.js";
+import {
+  ErrorCode,
+  FinishReason,
+  TurnErrorSchema,
+  TurnOutcome,
+} from "../../gen/turnwire/packet/v1/common_pb.js";
 import { ToolChoiceKind } from "../../gen/turnwire/packet/v1/control_pb.js";
 import { ToolCallStatus } from "../../gen/turnwire/packet/v1/tools_pb.js";
 import type { CycleOptions, LaneAction, LaneCycleState } from "./cycle.js";
@@ -10,7 +15,10 @@ import type { StepOutcome } from "./step.js";
 import { brief, call, content, decodeStep, finish, stepOptions } from "./test-support.js";
 
 const answered = decodeStep([content("A"), finish(FinishReason.STOP)]).outcome;
-const wantsTools = decodeStep([call(0, { name: "search", argumentsFragment: "{}" }), finish(FinishReason.TOOL_CALLS)]).outcome;
+const wantsTools = decodeStep([
+  call(0, { name: "search", argumentsFragment: "{}" }),
+  finish(FinishReason.TOOL_CALLS),
+]).outcome;
 const narratesAndWants = decodeStep([content("N"), call(0, { name: "search" })]).outcome;
 const stopped = endOf({ kind: "stopped" });
 const failed = endOf({ kind: "failed", error: create(TurnErrorSchema, { code: ErrorCode.RATE_LIMIT }) });
@@ -35,7 +43,10 @@ function actions(options: CycleOptions, steps: readonly StepOutcome[], stopsTurn
       if (!step) return seen;
       state = recordStep(state, step);
     } else {
-      state = recordToolResults(state, action.calls.map(({ callId }) => ({ callId, status: ToolCallStatus.OK, stopsTurn })));
+      state = recordToolResults(
+        state,
+        action.calls.map(({ callId }) => ({ callId, status: ToolCallStatus.OK, stopsTurn })),
+      );
     }
   }
 }
@@ -44,7 +55,11 @@ describe("nextAction", () => {
   test("an answer ends the lane", () => {
     expect(actions({ maxCycles: 6 }, [answered])).toEqual([
       { kind: "call_model", cycle: 1, tools: { kind: "all" }, toolChoice: ToolChoiceKind.AUTO },
-      { kind: "finish", outcome: { outcome: TurnOutcome.COMPLETED, finishReason: FinishReason.STOP }, refusedCalls: [] },
+      {
+        kind: "finish",
+        outcome: { outcome: TurnOutcome.COMPLETED, finishReason: FinishReason.STOP },
+        refusedCalls: [],
+      },
     ]);
   });
 
@@ -74,7 +89,10 @@ describe("nextAction", () => {
     expect(seen[0]).toMatchObject({ tools: { kind: "one", toolId: "t" }, toolChoice: ToolChoiceKind.ONE });
     expect(seen[2]).toMatchObject({ tools: { kind: "all" } });
     expect(actions({ maxCycles: 1, forcedToolId: "t" }, [])[0]).toMatchObject({ tools: { kind: "none" } });
-    expect(actions({ maxCycles: 3, forcedToolId: "t", completedCycles: 1 }, [])[0]).toMatchObject({ cycle: 2, tools: { kind: "all" } });
+    expect(actions({ maxCycles: 3, forcedToolId: "t", completedCycles: 1 }, [])[0]).toMatchObject({
+      cycle: 2,
+      tools: { kind: "all" },
+    });
   });
 
   test("a tool that ends the turn leaves one cycle without tools", () => {
@@ -84,8 +102,12 @@ describe("nextAction", () => {
   });
 
   test("stopped and failed steps end the lane", () => {
-    expect(actions({ maxCycles: 6 }, [stopped])[1]).toMatchObject({ outcome: { outcome: TurnOutcome.STOPPED, finishReason: FinishReason.CANCELLED } });
-    expect(actions({ maxCycles: 6 }, [failed])[1]).toMatchObject({ outcome: { outcome: TurnOutcome.ERROR, error: { code: ErrorCode.RATE_LIMIT } } });
+    expect(actions({ maxCycles: 6 }, [stopped])[1]).toMatchObject({
+      outcome: { outcome: TurnOutcome.STOPPED, finishReason: FinishReason.CANCELLED },
+    });
+    expect(actions({ maxCycles: 6 }, [failed])[1]).toMatchObject({
+      outcome: { outcome: TurnOutcome.ERROR, error: { code: ErrorCode.RATE_LIMIT } },
+    });
   });
 
   test("asking twice gives the same answer, and states are not changed", () => {

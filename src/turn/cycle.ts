@@ -5,8 +5,8 @@
  * Rules: the last cycle offers no tools, so that it must answer; a forced tool is forced in the first cycle only; after a
  * tool that ends the turn one more cycle comes, without tools. Calls made where none were offered are refused.
  */
-import type { TurnError as TurnErrorMessage } from "../../gen/turnwire/packet/v1/common_pb.js";
-import { ErrorCode, FinishReason, TurnOutcome } from "../../gen/turnwire/packet/v1/common_pb.js";
+import type { TurnError as TurnErrorMessage, FinishReason } from "../../gen/turnwire/packet/v1/common_pb.js";
+import { ErrorCode, TurnOutcome } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { SectionStatus, ToolChoiceKind } from "../../gen/turnwire/packet/v1/control_pb.js";
 import type { Packet } from "../../gen/turnwire/packet/v1/packet_pb.js";
 import { ToolCallStatus } from "../../gen/turnwire/packet/v1/tools_pb.js";
@@ -33,9 +33,7 @@ export interface LaneOutcome {
 
 /** Which tools a model call is offered. */
 export type OfferedTools =
-  | { readonly kind: "all" }
-  | { readonly kind: "none" }
-  | { readonly kind: "one"; readonly toolId: string };
+  { readonly kind: "all" } | { readonly kind: "none" } | { readonly kind: "one"; readonly toolId: string };
 
 export type LaneAction =
   /** `cycle` counts from 1. */
@@ -59,7 +57,11 @@ export interface LaneCycleState {
   readonly phase:
     | { readonly kind: "call_model" }
     | { readonly kind: "run_tools"; readonly calls: readonly DecodedCall[] }
-    | { readonly kind: "finish"; readonly outcome: LaneOutcome; readonly refusedCalls: readonly DecodedCall[] };
+    | {
+        readonly kind: "finish";
+        readonly outcome: LaneOutcome;
+        readonly refusedCalls: readonly DecodedCall[];
+      };
 }
 
 /** What became of one call, as far as the policy cares. */
@@ -123,7 +125,10 @@ export function recordStep(state: LaneCycleState, step: StepOutcome): LaneCycleS
 }
 
 /** Records that the calls `nextAction` asked to run are settled, whatever their results. */
-export function recordToolResults(state: LaneCycleState, results: readonly ToolOutcomeRecord[]): LaneCycleState {
+export function recordToolResults(
+  state: LaneCycleState,
+  results: readonly ToolOutcomeRecord[],
+): LaneCycleState {
   const toolsEnded = state.toolsEnded || results.some((result) => result.stopsTurn);
   return { ...state, toolsEnded, phase: { kind: "call_model" } };
 }

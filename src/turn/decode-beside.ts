@@ -31,7 +31,11 @@ export function addUsage(state: StepState, out: Packet[], delta: UsageDelta): vo
   state.usageByAttempt.set(delta.attempt || state.attempt, delta.usage);
   if (state.options.placement.parent) return; // an agent's usage is told with its call
   out.push(
-    packet("usageInfo", { usage: stepUsage(state), cycle: state.options.cycle }, lanePlacementOf(state.options.modelIndex)),
+    packet(
+      "usageInfo",
+      { usage: stepUsage(state), cycle: state.options.cycle },
+      lanePlacementOf(state.options.modelIndex),
+    ),
   );
 }
 

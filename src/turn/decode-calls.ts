@@ -2,13 +2,22 @@
 import type { ToolCallDelta } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { FinishReason } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { SectionStatus } from "../../gen/turnwire/packet/v1/control_pb.js";
-import type { Packet, Placement } from "../../gen/turnwire/packet/v1/packet_pb.js";
+import type { Packet } from "../../gen/turnwire/packet/v1/packet_pb.js";
 import { ToolCallStatus } from "../../gen/turnwire/packet/v1/tools_pb.js";
-import type { ArgumentStream, NormalArguments } from "./argument-stream.js";
+import type { NormalArguments } from "./argument-stream.js";
 import { argumentStream, normalizeArguments, readArguments } from "./argument-stream.js";
-import type { StepState } from "./decode-state.js";
+import type { CallInProgress, StepState } from "./decode-state.js";
 import { kindBesideCalls, leaveCurrent, settleAnswers, withoutNul } from "./decode-state.js";
-import { argumentDelta, byteLength, cutText, isHighSurrogate, MAX_TEXT_BYTES, packet, replaceLoneSurrogates, splitText } from "./packets.js";
+import {
+  argumentDelta,
+  byteLength,
+  cutText,
+  isHighSurrogate,
+  MAX_TEXT_BYTES,
+  packet,
+  replaceLoneSurrogates,
+  splitText,
+} from "./packets.js";
 import { groupPlacement, nextCall, nextCallGroup } from "./placement.js";
 import type { DecodedCall } from "./step.js";
 
@@ -17,28 +26,10 @@ const MAX_FRAGMENT_BYTES = MAX_TEXT_BYTES / 2;
 /** Longer ids and names are no provider's: cut, so that a packet stays small. */
 const MAX_NAME_CHARS = 256;
 
-export interface CallInProgress {
-  readonly callId: string;
-  blockIndex: number;
-  providerCallId: string;
-  name: string;
-  toolId: string;
-  clientSide: boolean;
-  argumentsText: string;
-  /** A first half of a surrogate pair at the end of the last fragment. */
-  held: string;
-  /** The provider said that its arguments are whole. */
-  complete: boolean;
-  invalid: boolean;
-  /** Reads string arguments for tools that stream them. */
-  stream: ArgumentStream | undefined;
-  /** undefined = not announced yet: its name has not come. */
-  placement: Placement | undefined;
-}
-
 /** Takes in a fragment of a call. The call is announced as soon as its name is known. */
 export function addCallDelta(state: StepState, out: Packet[], delta: ToolCallDelta, tMs: number): void {
-  const isEmpty = delta.callId === "" && delta.name === "" && delta.argumentsFragment === "" && !delta.complete;
+  const isEmpty =
+    delta.callId === "" && delta.name === "" && delta.argumentsFragment === "" && !delta.complete;
   const call = findCall(state, delta) ?? (isEmpty ? undefined : beginCall(state, delta.blockIndex));
   if (!call) return;
   call.providerCallId ||= cleanName(delta.callId);
@@ -103,7 +94,13 @@ function announce(state: StepState, out: Packet[], call: CallInProgress, tMs: nu
   call.placement = nextCall(lane, state.group);
   state.visible = true;
   if (state.group.tabs > 1 && !lane.parent) {
-    out.push(packet("topLevelBranching", { numParallelBranches: state.group.tabs }, groupPlacement(lane, state.group)));
+    out.push(
+      packet(
+        "topLevelBranching",
+        { numParallelBranches: state.group.tabs },
+        groupPlacement(lane, state.group),
+      ),
+    );
   }
   const tool = toolByName(call.name);
   call.toolId = tool?.toolId ?? "";
@@ -140,11 +137,18 @@ export type EndedCall = { readonly call: CallInProgress; readonly ready: Decoded
 /** Closes the calls of a stream that ended by itself. Calls that never got a name are announced without one. */
 export function endCalls(state: StepState, out: Packet[], tMs: number): EndedCall[] {
   for (const call of state.calls) if (!call.placement) announce(state, out, call, tMs);
-  const isUnique = (id: string): boolean => state.calls.filter((call) => call.providerCallId === id).length === 1;
+  const isUnique = (id: string): boolean =>
+    state.calls.filter((call) => call.providerCallId === id).length === 1;
   return state.calls.map((call) => {
     const normal = normalizeArguments(call.argumentsText);
     if (isCutOff(state, call, normal)) {
-      out.push(...cutOffPackets(call, ToolCallStatus.ERROR, "The call was cut off before its arguments were complete."));
+      out.push(
+        ...cutOffPackets(
+          call,
+          ToolCallStatus.ERROR,
+          "The call was cut off before its arguments were complete.",
+        ),
+      );
       return { call, ready: undefined };
     }
     const { providerCallId } = call;
@@ -190,7 +194,9 @@ function cutOffPackets(call: CallInProgress, status: ToolCallStatus, text: strin
 }
 
 /** The packet that says a call's arguments are whole. What is cut in it stands whole in its argument deltas. */
-export function readyPacket(call: Pick<DecodedCall, "callId" | "argumentsJson" | "argumentsValid" | "placement">): Packet {
+export function readyPacket(
+  call: Pick<DecodedCall, "callId" | "argumentsJson" | "argumentsValid" | "placement">,
+): Packet {
   const truncated = byteLength(call.argumentsJson) > MAX_TEXT_BYTES;
   return packet(
     "toolCallReady",

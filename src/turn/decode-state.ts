@@ -4,13 +4,26 @@
  * Owns: which blocks of the step are open, the text held back, the assistant message as it grows. Does not own: seq and
  * time (the writer's), the lane's counter (the lane's), what happens after the step (cycle.ts).
  */
-import type { CompletionDelta, MediaPart, ProviderState, Warning } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import type {
+  CompletionDelta,
+  MediaPart,
+  ProviderState,
+  Warning,
+} from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { AnswerKind } from "../../gen/turnwire/packet/v1/answer_pb.js";
 import type { TurnError, Usage } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { FinishReason } from "../../gen/turnwire/packet/v1/common_pb.js";
 import type { Packet, Placement } from "../../gen/turnwire/packet/v1/packet_pb.js";
-import type { CallInProgress } from "./decode-calls.js";
-import { answerDelta, isHighSurrogate, MAX_TEXT_BYTES, packet, reasoningDelta, replaceLoneSurrogates, splitText } from "./packets.js";
+import type { ArgumentStream } from "./argument-stream.js";
+import {
+  answerDelta,
+  isHighSurrogate,
+  MAX_TEXT_BYTES,
+  packet,
+  reasoningDelta,
+  replaceLoneSurrogates,
+  splitText,
+} from "./packets.js";
 import type { CallGroup } from "./placement.js";
 import { nextBlock } from "./placement.js";
 import type { StepOptions } from "./step.js";
@@ -31,6 +44,26 @@ interface OpenReasoning extends OpenText {
 
 interface OpenAnswer extends OpenText {
   readonly kind: "answer";
+}
+
+/** A call while its fragments arrive. */
+export interface CallInProgress {
+  readonly callId: string;
+  blockIndex: number;
+  providerCallId: string;
+  name: string;
+  toolId: string;
+  clientSide: boolean;
+  argumentsText: string;
+  /** A first half of a surrogate pair at the end of the last fragment. */
+  held: string;
+  /** The provider said that its arguments are whole. */
+  complete: boolean;
+  invalid: boolean;
+  /** Reads string arguments for tools that stream them. */
+  stream: ArgumentStream | undefined;
+  /** undefined = not announced yet: its name has not come. */
+  placement: Placement | undefined;
 }
 
 /** A part of the assistant message that the next model call is given. */
@@ -66,7 +99,10 @@ export interface StepState {
 }
 
 /** Everything that one attempt builds up. */
-export function freshAttempt(): Omit<StepState, "options" | "attempt" | "modelId" | "usageByAttempt" | "warnings"> {
+export function freshAttempt(): Omit<
+  StepState,
+  "options" | "attempt" | "modelId" | "usageByAttempt" | "warnings"
+> {
   return {
     current: undefined,
     provisional: [],
@@ -110,7 +146,13 @@ export function addReasoning(state: StepState, out: Packet[], delta: ReasoningDe
 }
 
 /** Shows answer text (a refusal too); it goes on in the block that takes text, whatever the provider calls its blocks. */
-export function addAnswer(state: StepState, out: Packet[], content: string, isRefusal: boolean, tMs: number): void {
+export function addAnswer(
+  state: StepState,
+  out: Packet[],
+  content: string,
+  isRefusal: boolean,
+  tMs: number,
+): void {
   const text = withoutNul(content);
   if (text === "") return;
   if (isRefusal) state.refused = true;
@@ -149,7 +191,13 @@ export function leaveCurrent(state: StepState, out: Packet[], tMs: number): void
 }
 
 /** Says of all answer blocks that have begun what they are. */
-export function settleAnswers(state: StepState, out: Packet[], kind: AnswerKind, finishReason: FinishReason, truncated: boolean): void {
+export function settleAnswers(
+  state: StepState,
+  out: Packet[],
+  kind: AnswerKind,
+  finishReason: FinishReason,
+  truncated: boolean,
+): void {
   for (const { placement } of state.provisional) {
     out.push(packet("agentResponseDone", { kind, finishReason, truncated }, placement));
   }

@@ -5,6 +5,7 @@
  */
 import { existsSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
+import { env } from "node:process";
 import { describe, expect, test } from "vitest";
 import type { CompletionDelta } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { FinishReason } from "../../gen/turnwire/packet/v1/common_pb.js";
@@ -18,7 +19,12 @@ import { call, content, finish, reasoning, stepOptions } from "./test-support.js
 interface CaseDelta {
   readonly content?: string;
   readonly reasoning?: string;
-  readonly tool_calls?: readonly { readonly index: number; readonly id?: string; readonly name?: string; readonly args?: string }[];
+  readonly tool_calls?: readonly {
+    readonly index: number;
+    readonly id?: string;
+    readonly name?: string;
+    readonly args?: string;
+  }[];
   readonly finish?: string;
 }
 interface CasePacket {
@@ -41,16 +47,31 @@ interface Case {
   readonly note: string;
   readonly fragments?: readonly string[];
   readonly expected_per_fragment?: readonly (readonly Record<string, string>[] | string)[];
-  readonly input?: { readonly placement: { readonly turn: number }; readonly deep_research: boolean; readonly think_tool_filter: boolean; readonly citation_docs?: unknown };
+  readonly input?: {
+    readonly placement: { readonly turn: number };
+    readonly deep_research: boolean;
+    readonly think_tool_filter: boolean;
+    readonly citation_docs?: unknown;
+  };
   readonly deltas?: readonly CaseDelta[];
   readonly expected?: {
     readonly packets: readonly CasePacket[];
-    readonly result: { readonly reasoning: string | null; readonly answer: string | null; readonly finish_reason: string | null; readonly tool_calls: readonly CaseCall[] | null };
+    readonly result: {
+      readonly reasoning: string | null;
+      readonly answer: string | null;
+      readonly finish_reason: string | null;
+      readonly tool_calls: readonly CaseCall[] | null;
+    };
   };
 }
 
-const file = join(process.env["TURNWIRE_TESTDATA"] ?? resolve(import.meta.dirname, "../../../shared"), "cases/step_decoder.json");
-const cases: readonly Case[] = existsSync(file) ? (JSON.parse(readFileSync(file, "utf8")) as { cases: Case[] }).cases : [];
+const file = join(
+  env["TURNWIRE_TESTDATA"] ?? resolve(import.meta.dirname, "../../../shared"),
+  "cases/step_decoder.json",
+);
+const cases: readonly Case[] = existsSync(file)
+  ? (JSON.parse(readFileSync(file, "utf8")) as { cases: Case[] }).cases
+  : [];
 const wanted = (kind: string): Case[] => cases.filter((each) => each.kind === kind && !each.quirk);
 
 /** What a case needs that the decoder does not do yet; undefined = nothing. */
@@ -61,7 +82,10 @@ function laterWork({ input }: Case): string | undefined {
   return undefined;
 }
 
-test.skipIf(cases.length > 0)(`SKIPPED: no step decoder cases at ${file}; set TURNWIRE_TESTDATA`, () => undefined);
+test.skipIf(cases.length > 0)(
+  `SKIPPED: no step decoder cases at ${file}; set TURNWIRE_TESTDATA`,
+  () => undefined,
+);
 
 describe.skipIf(cases.length === 0)("stream cases", () => {
   for (const each of wanted("stream")) {
@@ -75,8 +99,18 @@ describe.skipIf(cases.length === 0)("stream cases", () => {
       expect(outcome.reasoning).toBe(result.reasoning ?? "");
       expect(outcome.text).toBe(result.answer ?? "");
       expect(outcome.finishReason).toBe(finishReason(result.finish_reason));
-      expect(outcome.calls.map((made) => ({ name: made.toolName, args: JSON.parse(made.argumentsJson) as unknown, placement: short(made.placement) }))).toEqual(
-        (result.tool_calls ?? []).map(({ name, args, placement }) => ({ name, args, placement: { turn: placement.turn, tab: placement.tab } })),
+      expect(
+        outcome.calls.map((made) => ({
+          name: made.toolName,
+          args: JSON.parse(made.argumentsJson) as unknown,
+          placement: short(made.placement),
+        })),
+      ).toEqual(
+        (result.tool_calls ?? []).map(({ name, args, placement }) => ({
+          name,
+          args,
+          placement: { turn: placement.turn, tab: placement.tab },
+        })),
       );
       for (const [i, expected] of (result.tool_calls ?? []).entries()) {
         if (!expected.id.startsWith("<generated")) expect(outcome.calls[i]!.providerCallId).toBe(expected.id);
@@ -93,11 +127,14 @@ describe.skipIf(cases.length === 0)("argument delta cases", () => {
   test.each(wanted("argument_deltas").map((each) => [each.id, each] as const))("%s", (_, each) => {
     const stream = argumentStream();
     const given = each.fragments!.map((fragment) => readArguments(stream, fragment));
-    const expected = each.expected_per_fragment!.map((parts) => Object.assign({}, ...(parts as Record<string, string>[])) as Record<string, string>);
+    const expected = each.expected_per_fragment!.map(
+      (parts) => Object.assign({}, ...(parts as Record<string, string>[])) as Record<string, string>,
+    );
     if (expected.some((part) => Object.values(part).some(hasLoneSurrogate))) {
       // Observed: two halves of a pair. Here a pair is never split, so only the whole can be compared.
       expect(joinAll(given)).toEqual(joinAll(expected));
-      for (const part of given) for (const text of Object.values(part)) expect(hasLoneSurrogate(text)).toBe(false);
+      for (const part of given)
+        for (const text of Object.values(part)) expect(hasLoneSurrogate(text)).toBe(false);
     } else {
       expect(given).toEqual(expected);
     }
@@ -117,17 +154,25 @@ function toDeltas(given: CaseDelta): CompletionDelta[] {
   return [
     ...(given.reasoning === undefined ? [] : [reasoning(given.reasoning)]),
     ...(given.content === undefined ? [] : [content(given.content)]),
-    ...(given.tool_calls ?? []).map(({ index, id, name, args }) => call(index, { callId: id ?? "", name: name ?? "", argumentsFragment: args ?? "" })),
+    ...(given.tool_calls ?? []).map(({ index, id, name, args }) =>
+      call(index, { callId: id ?? "", name: name ?? "", argumentsFragment: args ?? "" }),
+    ),
     ...(given.finish === undefined ? [] : [finish(finishReason(given.finish))]),
   ];
 }
 
 function finishReason(name: string | null): FinishReason {
   if (name === null) return FinishReason.UNSPECIFIED;
-  return { stop: FinishReason.STOP, tool_calls: FinishReason.TOOL_CALLS, length: FinishReason.LENGTH }[name] ?? FinishReason.OTHER;
+  return (
+    { stop: FinishReason.STOP, tool_calls: FinishReason.TOOL_CALLS, length: FinishReason.LENGTH }[name] ??
+    FinishReason.OTHER
+  );
 }
 
-const short = (placement: Placement): { turn: number; tab: number } => ({ turn: placement.turnIndex, tab: placement.tabIndex });
+const short = (placement: Placement): { turn: number; tab: number } => ({
+  turn: placement.turnIndex,
+  tab: placement.tabIndex,
+});
 
 interface TextPacket {
   readonly kind: string;
@@ -148,7 +193,7 @@ function joined(packets: readonly TextPacket[]): TextPacket[] {
 
 function textPackets(packets: readonly Packet[]): TextPacket[] {
   return joined(
-    packets.flatMap(({ payload, placement }) => {
+    packets.flatMap(({ payload, placement }): TextPacket[] => {
       const at = placement && short(placement);
       switch (payload.case) {
         case "reasoningStart":
@@ -188,11 +233,17 @@ function expectedPackets(packets: readonly CasePacket[]): TextPacket[] {
 
 function joinAll(parts: readonly Readonly<Record<string, string>>[]): Record<string, string> {
   const all: Record<string, string> = {};
-  for (const part of parts) for (const [key, text] of Object.entries(part)) all[key] = (all[key] ?? "") + text;
+  for (const part of parts)
+    for (const [key, text] of Object.entries(part)) all[key] = (all[key] ?? "") + text;
   return all;
 }
 
 const argumentText = (packets: readonly Packet[]): Record<string, string> =>
-  joinAll(packets.map(({ payload }) => (payload.case === "toolCallArgumentDelta" ? payload.value.argumentDeltas : {})));
+  joinAll(
+    packets.map(({ payload }) =>
+      payload.case === "toolCallArgumentDelta" ? payload.value.argumentDeltas : {},
+    ),
+  );
 
-const expectedArguments = (packets: readonly CasePacket[]): Record<string, string> => joinAll(packets.map((each) => each.argument_deltas ?? {}));
+const expectedArguments = (packets: readonly CasePacket[]): Record<string, string> =>
+  joinAll(packets.map((each) => each.argument_deltas ?? {}));

@@ -1,7 +1,12 @@
 import { describe, expect, test } from "vitest";
 import { create } from "@bufbuild/protobuf";
 import type { CompletionDelta } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
-import { ErrorCode, FinishReason, TurnErrorSchema, UsageSchema } from "../../gen/turnwire/packet/v1/common_pb.js";
+import {
+  ErrorCode,
+  FinishReason,
+  TurnErrorSchema,
+  UsageSchema,
+} from "../../gen/turnwire/packet/v1/common_pb.js";
 import { ToolChoiceKind } from "../../gen/turnwire/packet/v1/control_pb.js";
 import { encodePacket, MAX_PACKET_BYTES } from "./batch.js";
 import { finishStep, hasFinished, nextDelta, startStep } from "./decode.js";
@@ -9,9 +14,11 @@ import { agentPlacement, lanePlacement, placementOf } from "./placement.js";
 import { brief, call, content, decodeStep, delta, finish, reasoning, stepOptions } from "./test-support.js";
 
 /** The packets of a whole stream, one line each. */
-const lines = (deltas: readonly CompletionDelta[], overrides = {}): string[] => decodeStep(deltas, overrides).packets.map(brief);
+const lines = (deltas: readonly CompletionDelta[], overrides = {}): string[] =>
+  decodeStep(deltas, overrides).packets.map(brief);
 
-const search = (block: number, args: string): CompletionDelta => call(block, { name: "search", callId: `p${block}`, argumentsFragment: args });
+const search = (block: number, args: string): CompletionDelta =>
+  call(block, { name: "search", callId: `p${block}`, argumentsFragment: args });
 
 describe("text", () => {
   test("an answer", () => {
@@ -49,7 +56,9 @@ describe("text", () => {
   });
 
   test("reasoning blocks of the provider are blocks; its text blocks are one answer", () => {
-    expect(lines([reasoning("a", 0), reasoning("b", 0), reasoning("c", 1), content("x", 2), content("y", 3)])).toEqual([
+    expect(
+      lines([reasoning("a", 0), reasoning("b", 0), reasoning("c", 1), content("x", 2), content("y", 3)]),
+    ).toEqual([
       "0.0 reasoningStart",
       "0.0 reasoningDelta a",
       "0.0 reasoningDelta b",
@@ -70,7 +79,10 @@ describe("text", () => {
       "0.0 agentResponseDelta x",
       "0.0 agentResponseDone answer",
     ]);
-    expect(lines([delta("reasoning", { redacted: true })])).toEqual(["0.0 reasoningStart", "0.0 reasoningDone"]);
+    expect(lines([delta("reasoning", { redacted: true })])).toEqual([
+      "0.0 reasoningStart",
+      "0.0 reasoningDone",
+    ]);
   });
 
   test("a pair that was cut is joined; half a pair becomes U+FFFD when its block ends", () => {
@@ -90,40 +102,75 @@ describe("text", () => {
     const long = "😀".repeat(40_000);
     const { packets, outcome } = decodeStep([content(long), reasoning(long)]);
     for (const each of packets) expect(encodePacket(each).length).toBeLessThan(MAX_PACKET_BYTES);
-    const texts = packets.flatMap(({ payload }) => (payload.case === "agentResponseDelta" ? [payload.value.content] : []));
+    const texts = packets.flatMap(({ payload }) =>
+      payload.case === "agentResponseDelta" ? [payload.value.content] : [],
+    );
     expect(texts.length).toBe(3);
     expect(texts.join("")).toBe(long);
     expect(outcome.reasoning).toBe(long);
   });
 
   test("a refusal is shown as the answer and ends the step as one", () => {
-    const { packets, outcome } = decodeStep([delta("refusal", "I can"), delta("refusal", "not."), finish(FinishReason.STOP)]);
+    const { packets, outcome } = decodeStep([
+      delta("refusal", "I can"),
+      delta("refusal", "not."),
+      finish(FinishReason.STOP),
+    ]);
     expect(packets.map(brief)).toContain("0.0 agentResponseDelta not.");
-    expect(outcome).toMatchObject({ kind: "answered", text: "I cannot.", finishReason: FinishReason.REFUSAL });
-    expect(outcome.assistantMessage.parts.map(({ part }) => [part.case, part.value])).toEqual([["refusal", "I cannot."]]);
+    expect(outcome).toMatchObject({
+      kind: "answered",
+      text: "I cannot.",
+      finishReason: FinishReason.REFUSAL,
+    });
+    expect(outcome.assistantMessage.parts.map(({ part }) => [part.case, part.value])).toEqual([
+      ["refusal", "I cannot."],
+    ]);
   });
 
   test("the answer's start tells the time before it, reasoning's end how long it took", () => {
     const state = startStep(stepOptions({ preAnswerMs: 70 }));
     const packets = [...nextDelta(state, reasoning("r"), 100), ...nextDelta(state, content("a"), 340)];
-    expect(packets.find((each) => each.payload.case === "reasoningDone")?.payload.value).toMatchObject({ durationMs: 240 });
-    expect(packets.find((each) => each.payload.case === "agentResponseStart")?.payload.value).toMatchObject({ preAnswerMs: 70 });
+    expect(packets.find((each) => each.payload.case === "reasoningDone")?.payload.value).toMatchObject({
+      durationMs: 240,
+    });
+    expect(packets.find((each) => each.payload.case === "agentResponseStart")?.payload.value).toMatchObject({
+      preAnswerMs: 70,
+    });
   });
 });
 
 describe("calls", () => {
   test("D2 a call is announced at its final place with its name; its arguments are shown raw and then whole", () => {
-    const { packets, outcome } = decodeStep([call(0, { name: "search", callId: "p" }), call(0, { argumentsFragment: '{"q":' }), call(0, { argumentsFragment: '"x"}' }), finish(FinishReason.TOOL_CALLS)]);
+    const { packets, outcome } = decodeStep([
+      call(0, { name: "search", callId: "p" }),
+      call(0, { argumentsFragment: '{"q":' }),
+      call(0, { argumentsFragment: '"x"}' }),
+      finish(FinishReason.TOOL_CALLS),
+    ]);
     expect(packets.map(brief)).toEqual([
       "0.0 toolCallStart search",
       '0.0 toolCallArgumentDelta {"q":',
       '0.0 toolCallArgumentDelta "x"}',
       '0.0 toolCallReady {"q":"x"}',
     ]);
-    expect(packets[0]!.payload.value).toMatchObject({ callId: "call-1", toolId: "tool-search", displayName: "The search", providerCallId: "p" });
+    expect(packets[0]!.payload.value).toMatchObject({
+      callId: "call-1",
+      toolId: "tool-search",
+      displayName: "The search",
+      providerCallId: "p",
+    });
     expect(outcome).toMatchObject({
       kind: "wants_tools",
-      calls: [{ callId: "call-1", providerCallId: "p", modelCallId: "p", toolId: "tool-search", argumentsJson: '{"q":"x"}', argumentsValid: true }],
+      calls: [
+        {
+          callId: "call-1",
+          providerCallId: "p",
+          modelCallId: "p",
+          toolId: "tool-search",
+          argumentsJson: '{"q":"x"}',
+          argumentsValid: true,
+        },
+      ],
     });
   });
 
@@ -161,11 +208,18 @@ describe("calls", () => {
   });
 
   test("when no tools were offered the text is the answer, whatever is called after it", () => {
-    expect(lines([content("Well."), search(1, "{}")], { toolsOffered: false })).toContain("0.0 agentResponseDone answer");
+    expect(lines([content("Well."), search(1, "{}")], { toolsOffered: false })).toContain(
+      "0.0 agentResponseDone answer",
+    );
   });
 
   test("fragments of parallel calls go to their own call", () => {
-    const { outcome } = decodeStep([search(1, '{"a'), search(2, '{"b'), call(1, { argumentsFragment: '":1}' }), call(2, { argumentsFragment: '":2}' })]);
+    const { outcome } = decodeStep([
+      search(1, '{"a'),
+      search(2, '{"b'),
+      call(1, { argumentsFragment: '":1}' }),
+      call(2, { argumentsFragment: '":2}' }),
+    ]);
     expect(outcome.calls.map((each) => [each.argumentsJson, each.placement.tabIndex])).toEqual([
       ['{"a":1}', 0],
       ['{"b":2}', 1],
@@ -173,7 +227,13 @@ describe("calls", () => {
   });
 
   test("a name that comes after the arguments: the call is announced then, with all it has", () => {
-    expect(lines([call(0, { argumentsFragment: '{"q"' }), call(0, { name: "search" }), call(0, { argumentsFragment: ":1}" })])).toEqual([
+    expect(
+      lines([
+        call(0, { argumentsFragment: '{"q"' }),
+        call(0, { name: "search" }),
+        call(0, { argumentsFragment: ":1}" }),
+      ]),
+    ).toEqual([
       "0.0 toolCallStart search",
       '0.0 toolCallArgumentDelta {"q"',
       "0.0 toolCallArgumentDelta :1}",
@@ -182,42 +242,73 @@ describe("calls", () => {
   });
 
   test("a call that never gets a name, and one of an unknown tool, are announced and can be answered", () => {
-    const { packets, outcome } = decodeStep([call(0, { argumentsFragment: "{}" }), call(1, { name: "no_such", argumentsFragment: "{}" })]);
+    const { packets, outcome } = decodeStep([
+      call(0, { argumentsFragment: "{}" }),
+      call(1, { name: "no_such", argumentsFragment: "{}" }),
+    ]);
     expect(packets.map(brief)).toContain("0.0 toolCallStart no_such");
-    expect(outcome.calls.map((each) => [each.toolName, each.toolId])).toEqual([["", ""], ["no_such", ""]]);
+    expect(outcome.calls.map((each) => [each.toolName, each.toolId])).toEqual([
+      ["", ""],
+      ["no_such", ""],
+    ]);
   });
 
   test("a provider id that comes late is told with the outcome; a new id on a used block is a new call", () => {
-    const late = decodeStep([call(0, { name: "search", argumentsFragment: '{"q"' }), call(0, { callId: "late", argumentsFragment: ":1}" })]);
+    const late = decodeStep([
+      call(0, { name: "search", argumentsFragment: '{"q"' }),
+      call(0, { callId: "late", argumentsFragment: ":1}" }),
+    ]);
     expect(late.outcome.calls).toMatchObject([{ providerCallId: "late", argumentsJson: '{"q":1}' }]);
-    const two = decodeStep([call(0, { callId: "a", name: "search", argumentsFragment: "{}" }), call(0, { callId: "b", name: "search", argumentsFragment: "{}" }), call(0, { callId: "b" })]);
+    const two = decodeStep([
+      call(0, { callId: "a", name: "search", argumentsFragment: "{}" }),
+      call(0, { callId: "b", name: "search", argumentsFragment: "{}" }),
+      call(0, { callId: "b" }),
+    ]);
     expect(two.outcome.calls.map((each) => each.providerCallId)).toEqual(["a", "b"]);
   });
 
   test("a provider id that is used twice is not shown to the model", () => {
-    const { outcome } = decodeStep([call(0, { callId: "same", name: "search", argumentsFragment: "{}" }), call(1, { callId: "same", name: "search", argumentsFragment: "{}" })]);
+    const { outcome } = decodeStep([
+      call(0, { callId: "same", name: "search", argumentsFragment: "{}" }),
+      call(1, { callId: "same", name: "search", argumentsFragment: "{}" }),
+    ]);
     expect(outcome.calls.map((each) => each.modelCallId)).toEqual(["call-1", "call-2"]);
-    const ids = outcome.assistantMessage.parts.map(({ part }) => part.case === "toolCall" && part.value.callId);
+    const ids = outcome.assistantMessage.parts.map(
+      ({ part }) => part.case === "toolCall" && part.value.callId,
+    );
     expect(ids).toEqual(["call-1", "call-2"]);
   });
 
   test("a tool that streams its arguments gets the decoded text beside the raw", () => {
-    const { packets } = decodeStep([call(0, { name: "run_code", argumentsFragment: '{"code":"a\\' }), call(0, { argumentsFragment: 'nb","n":1}' })]);
-    const appended = packets.flatMap(({ payload }) => (payload.case === "toolCallArgumentDelta" ? [payload.value.argumentDeltas] : []));
+    const { packets } = decodeStep([
+      call(0, { name: "run_code", argumentsFragment: '{"code":"a\\' }),
+      call(0, { argumentsFragment: 'nb","n":1}' }),
+    ]);
+    const appended = packets.flatMap(({ payload }) =>
+      payload.case === "toolCallArgumentDelta" ? [payload.value.argumentDeltas] : [],
+    );
     expect(appended).toEqual([{ code: "a" }, { code: "\nb" }]);
   });
 
   test("NUL and half a pair are taken out of arguments, a pair that was cut is joined", () => {
-    const { outcome } = decodeStep([call(0, { name: "search", argumentsFragment: '{"q":"a\0b\ud83d' }), call(0, { argumentsFragment: '\ude00\ude00"}' })]);
+    const { outcome } = decodeStep([
+      call(0, { name: "search", argumentsFragment: '{"q":"a\0b\ud83d' }),
+      call(0, { argumentsFragment: '\ude00\ude00"}' }),
+    ]);
     expect(outcome.calls).toMatchObject([{ argumentsJson: '{"q":"ab😀"}', argumentsValid: true }]);
   });
 
   test("arguments that are no object are ready and not valid; the next model call gets {} for them", () => {
     const { packets, outcome } = decodeStep([search(0, '{"q":')]);
     expect(packets.map(brief)).toContain('0.0 toolCallReady {"q": invalid');
-    expect(outcome).toMatchObject({ kind: "wants_tools", calls: [{ argumentsValid: false, argumentsJson: '{"q":' }] });
+    expect(outcome).toMatchObject({
+      kind: "wants_tools",
+      calls: [{ argumentsValid: false, argumentsJson: '{"q":' }],
+    });
     expect(outcome.assistantMessage.parts[0]!.part.value).toMatchObject({ argumentsJson: "{}" });
-    const told = decodeStep([delta("toolCall", { name: "search", argumentsFragment: "{}", argumentsInvalid: true })]);
+    const told = decodeStep([
+      delta("toolCall", { name: "search", argumentsFragment: "{}", argumentsInvalid: true }),
+    ]);
     expect(told.outcome.calls).toMatchObject([{ argumentsValid: false }]);
   });
 
@@ -231,14 +322,30 @@ describe("calls", () => {
       expect(Buffer.byteLength(ready.value.argumentsJson)).toBeLessThanOrEqual(64 * 1024);
       expect(args.startsWith(ready.value.argumentsJson)).toBe(true);
     }
-    expect(packets.map(({ payload }) => (payload.case === "toolCallArgumentDelta" ? payload.value.raw : "")).join("")).toBe(args);
+    expect(
+      packets
+        .map(({ payload }) => (payload.case === "toolCallArgumentDelta" ? payload.value.raw : ""))
+        .join(""),
+    ).toBe(args);
     expect(outcome.calls[0]!.argumentsJson).toBe(args);
   });
 
   test("the length limit: the call that was cut off ends in error without being ready, a complete one is run", () => {
-    const { packets, outcome } = decodeStep([search(0, '{"a":1}'), search(1, '{"b":'), finish(FinishReason.LENGTH)]);
-    expect(packets.map(brief).slice(-3)).toEqual(['0.0 toolCallReady {"a":1}', "0.1 toolCallResult ERROR", "0.1 sectionEnd"]);
-    expect(outcome).toMatchObject({ kind: "wants_tools", finishReason: FinishReason.LENGTH, calls: [{ providerCallId: "p0" }] });
+    const { packets, outcome } = decodeStep([
+      search(0, '{"a":1}'),
+      search(1, '{"b":'),
+      finish(FinishReason.LENGTH),
+    ]);
+    expect(packets.map(brief).slice(-3)).toEqual([
+      '0.0 toolCallReady {"a":1}',
+      "0.1 toolCallResult ERROR",
+      "0.1 sectionEnd",
+    ]);
+    expect(outcome).toMatchObject({
+      kind: "wants_tools",
+      finishReason: FinishReason.LENGTH,
+      calls: [{ providerCallId: "p0" }],
+    });
     expect(outcome.assistantMessage.parts.length).toBe(1);
   });
 
@@ -248,13 +355,18 @@ describe("calls", () => {
   });
 
   test("a call without arguments that the provider calls complete is whole, also at the length limit", () => {
-    const { outcome } = decodeStep([call(0, { name: "search", complete: true }), finish(FinishReason.LENGTH)]);
+    const { outcome } = decodeStep([
+      call(0, { name: "search", complete: true }),
+      finish(FinishReason.LENGTH),
+    ]);
     expect(outcome.calls).toMatchObject([{ argumentsJson: "{}", argumentsValid: true }]);
   });
 
   test("an agent's step counts inside the call it runs in", () => {
     const placement = agentPlacement(placementOf(3, 1, undefined, 0, undefined));
-    expect(lines([reasoning("r"), search(0, "{}"), search(1, "{}")], { placement, parentCallId: "outer" })).toEqual([
+    expect(
+      lines([reasoning("r"), search(0, "{}"), search(1, "{}")], { placement, parentCallId: "outer" }),
+    ).toEqual([
       "3.1>0.0 reasoningStart",
       "3.1>0.0 reasoningDelta r",
       "3.1>0.0 reasoningDone",
@@ -283,8 +395,14 @@ describe("ends", () => {
       return finishStep(state, { kind: "stopped" }).packets.map(brief);
     };
     expect(stop([reasoning("r")])).toEqual(["0.0 reasoningDone"]);
-    expect(stop([content("a\ud83d")])).toEqual(["0.0 agentResponseDelta \ufffd", "0.0 agentResponseDone answer"]);
-    expect(stop([content("a"), search(0, '{"q":1}')])).toEqual(["1.0 toolCallResult CANCELLED", "1.0 sectionEnd"]);
+    expect(stop([content("a\ud83d")])).toEqual([
+      "0.0 agentResponseDelta \ufffd",
+      "0.0 agentResponseDone answer",
+    ]);
+    expect(stop([content("a"), search(0, '{"q":1}')])).toEqual([
+      "1.0 toolCallResult CANCELLED",
+      "1.0 sectionEnd",
+    ]);
     expect(stop([call(0, { argumentsFragment: "{}" })])).toEqual([]); // was never announced
     expect(stop([])).toEqual([]);
   });
@@ -294,14 +412,23 @@ describe("ends", () => {
     nextDelta(state, content("part"));
     nextDelta(state, search(1, "{}"));
     const { outcome } = finishStep(state, { kind: "stopped" });
-    expect(outcome).toMatchObject({ kind: "stopped", text: "part", calls: [], finishReason: FinishReason.CANCELLED });
+    expect(outcome).toMatchObject({
+      kind: "stopped",
+      text: "part",
+      calls: [],
+      finishReason: FinishReason.CANCELLED,
+    });
     expect(outcome.assistantMessage.parts.map(({ part }) => part.case)).toEqual(["text"]);
   });
 
   test("an error in the stream fails the step, and nothing after it counts", () => {
     const error = create(TurnErrorSchema, { code: ErrorCode.RATE_LIMIT, message: "slow down" });
     const { packets, outcome } = decodeStep([content("a"), delta("error", error), content("b")]);
-    expect(packets.map(brief)).toEqual(["0.0 agentResponseStart", "0.0 agentResponseDelta a", "0.0 agentResponseDone answer"]);
+    expect(packets.map(brief)).toEqual([
+      "0.0 agentResponseStart",
+      "0.0 agentResponseDelta a",
+      "0.0 agentResponseDone answer",
+    ]);
     expect(outcome).toMatchObject({ kind: "failed", text: "a", error, finishReason: FinishReason.ERROR });
   });
 
@@ -312,7 +439,11 @@ describe("ends", () => {
     [FinishReason.CONTENT_FILTER, ErrorCode.MODEL_REFUSAL],
   ])("nothing at all with finish %s fails with %s", (reason, code) => {
     expect(decodeStep([finish(reason)]).outcome).toMatchObject({ kind: "failed", error: { code } });
-    expect(decodeStep([reasoning("r"), finish(reason)]).outcome).toMatchObject({ kind: "answered", text: "", reasoning: "r" });
+    expect(decodeStep([reasoning("r"), finish(reason)]).outcome).toMatchObject({
+      kind: "answered",
+      text: "",
+      reasoning: "r",
+    });
   });
 
   test("whether the stream said how it ended", () => {
@@ -325,8 +456,21 @@ describe("ends", () => {
 
   test("the assistant message has its parts in order", () => {
     const signature = { provider: "p", data: new Uint8Array([7]), blockIndex: 0 };
-    const { outcome } = decodeStep([reasoning("th"), reasoning("ink"), delta("providerState", signature), content("Let me"), content(" see"), search(2, "{}"), content("!")]);
-    expect(outcome.assistantMessage.parts.map(({ part }) => [part.case, typeof part.value === "string" ? part.value : ""])).toEqual([
+    const { outcome } = decodeStep([
+      reasoning("th"),
+      reasoning("ink"),
+      delta("providerState", signature),
+      content("Let me"),
+      content(" see"),
+      search(2, "{}"),
+      content("!"),
+    ]);
+    expect(
+      outcome.assistantMessage.parts.map(({ part }) => [
+        part.case,
+        typeof part.value === "string" ? part.value : "",
+      ]),
+    ).toEqual([
       ["reasoning", "think"],
       ["providerState", ""],
       ["text", "Let me see"],
@@ -338,9 +482,16 @@ describe("ends", () => {
 
 describe("beside", () => {
   test("within an attempt the newest usage holds", () => {
-    const { packets, outcome } = decodeStep([delta("usage", { usage: { inputTokens: 5, outputTokens: 1 } }), content("a"), delta("usage", { usage: { inputTokens: 5, outputTokens: 9 } })]);
+    const { packets, outcome } = decodeStep([
+      delta("usage", { usage: { inputTokens: 5, outputTokens: 1 } }),
+      content("a"),
+      delta("usage", { usage: { inputTokens: 5, outputTokens: 9 } }),
+    ]);
     expect(outcome.usage).toMatchObject({ inputTokens: 5, outputTokens: 9, attempts: 1 });
-    expect(packets.filter((each) => each.payload.case === "usageInfo").at(-1)!.payload.value).toMatchObject({ cycle: 1, usage: { outputTokens: 9 } });
+    expect(packets.filter((each) => each.payload.case === "usageInfo").at(-1)!.payload.value).toMatchObject({
+      cycle: 1,
+      usage: { outputTokens: 9 },
+    });
   });
 
   test("an attempt given up before anything was shown is not seen, but counted", () => {
@@ -356,7 +507,13 @@ describe("beside", () => {
 
   test("an attempt given up after something was shown is taken back, and its indices are not used again", () => {
     const { packets, outcome } = decodeStep(
-      [reasoning("r"), content("half"), call(1, { name: "search" }), delta("attemptBoundary", { failedAttempt: 1, nextModelId: "other" }), content("whole")],
+      [
+        reasoning("r"),
+        content("half"),
+        call(1, { name: "search" }),
+        delta("attemptBoundary", { failedAttempt: 1, nextModelId: "other" }),
+        content("whole"),
+      ],
       { modelId: "m", toolChoice: ToolChoiceKind.AUTO },
     );
     expect(packets.map(brief).slice(-5)).toEqual([
@@ -366,8 +523,14 @@ describe("beside", () => {
       "3.0 agentResponseDelta whole",
       "3.0 agentResponseDone answer",
     ]);
-    expect(packets.find((each) => each.payload.case === "cycleReset")).toMatchObject({ mustUnderstand: true });
-    expect(packets.find((each) => each.payload.case === "cycleStarted")!.payload.value).toMatchObject({ modelId: "other", attempt: 2, toolChoice: ToolChoiceKind.AUTO });
+    expect(packets.find((each) => each.payload.case === "cycleReset")).toMatchObject({
+      mustUnderstand: true,
+    });
+    expect(packets.find((each) => each.payload.case === "cycleStarted")!.payload.value).toMatchObject({
+      modelId: "other",
+      attempt: 2,
+      toolChoice: ToolChoiceKind.AUTO,
+    });
     expect(outcome).toMatchObject({ kind: "answered", text: "whole", reasoning: "", calls: [] });
   });
 
@@ -387,13 +550,26 @@ describe("beside", () => {
 
   test("sources are shown once, other things as status and context", () => {
     const cited = delta("citation", { document: { url: "https://ex.test", snippet: "x".repeat(20_000) } });
-    const { packets } = decodeStep([cited, cited, delta("serverToolCall", { callId: "s", name: "web_search" }), delta("parametersDropped", { names: ["seed"] }), content("a")]);
-    expect(packets.map((each) => each.payload.case).slice(0, 3)).toEqual(["sourceInfo", "statusUpdate", "contextInfo"]);
+    const { packets } = decodeStep([
+      cited,
+      cited,
+      delta("serverToolCall", { callId: "s", name: "web_search" }),
+      delta("parametersDropped", { names: ["seed"] }),
+      content("a"),
+    ]);
+    expect(packets.map((each) => each.payload.case).slice(0, 3)).toEqual([
+      "sourceInfo",
+      "statusUpdate",
+      "contextInfo",
+    ]);
     for (const each of packets) expect(encodePacket(each).length).toBeLessThan(16_384);
   });
 
   test("media is kept within bounds and makes an answer", () => {
-    const media = delta("media", { mediaType: "image/png", source: { case: "data", value: new Uint8Array(9 * 1024 * 1024) } });
+    const media = delta("media", {
+      mediaType: "image/png",
+      source: { case: "data", value: new Uint8Array(9 * 1024 * 1024) },
+    });
     const { outcome } = decodeStep([media, media]);
     expect(outcome).toMatchObject({ kind: "answered" });
     expect(outcome.media.length).toBe(1);

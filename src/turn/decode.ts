@@ -9,7 +9,11 @@
  * are ready to be run. D7 nothing throws on what a model may send.
  */
 import { create } from "@bufbuild/protobuf";
-import type { CompletionDelta, ContentPart, ModelMessage } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import type {
+  CompletionDelta,
+  ContentPart,
+  ModelMessage,
+} from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import {
   ContentPartSchema,
   ModelMessageSchema,
@@ -24,8 +28,22 @@ import { ToolCallStatus } from "../../gen/turnwire/packet/v1/tools_pb.js";
 import { TurnError } from "../lib/errors.js";
 import type { EndedCall } from "./decode-calls.js";
 import { abandonCalls, addCallDelta, endCalls } from "./decode-calls.js";
-import { addCitation, addMedia, addServerToolCall, addUsage, crossAttemptBoundary, stepUsage } from "./decode-beside.js";
-import { addAnswer, addReasoning, freshAttempt, kindBesideCalls, leaveCurrent, settleAnswers } from "./decode-state.js";
+import {
+  addCitation,
+  addMedia,
+  addServerToolCall,
+  addUsage,
+  crossAttemptBoundary,
+  stepUsage,
+} from "./decode-beside.js";
+import {
+  addAnswer,
+  addReasoning,
+  freshAttempt,
+  kindBesideCalls,
+  leaveCurrent,
+  settleAnswers,
+} from "./decode-state.js";
 import type { StepState } from "./decode-state.js";
 import { errorMessage, packet } from "./packets.js";
 import { lanePlacementOf } from "./placement.js";
@@ -90,7 +108,13 @@ export function nextDelta(state: StepState, { delta }: CompletionDelta, tMs = 0)
       break;
     case "parametersDropped":
       if (delta.value.names.length === 0) break;
-      out.push(packet("contextInfo", { droppedParameters: delta.value.names.slice(0, 64) }, lanePlacementOf(state.options.modelIndex)));
+      out.push(
+        packet(
+          "contextInfo",
+          { droppedParameters: delta.value.names.slice(0, 64) },
+          lanePlacementOf(state.options.modelIndex),
+        ),
+      );
       break;
     case "citation":
       addCitation(state, out, delta.value);
@@ -118,7 +142,11 @@ export function hasFinished(state: StepState): boolean {
 }
 
 /** Closes what is open and says what the step came to. Call it exactly once. */
-export function finishStep(state: StepState, end: StepEnd, tMs = 0): { packets: Packet[]; outcome: StepOutcome } {
+export function finishStep(
+  state: StepState,
+  end: StepEnd,
+  tMs = 0,
+): { packets: Packet[]; outcome: StepOutcome } {
   const packets: Packet[] = [];
   leaveCurrent(state, packets, tMs);
   const ending: StepEnd = end.kind === "done" && state.error ? { kind: "failed", error: state.error } : end;
@@ -131,17 +159,27 @@ export function finishStep(state: StepState, end: StepEnd, tMs = 0): { packets: 
       return { packets, outcome: outcomeOf(state, "stopped", FinishReason.CANCELLED, []) };
     case "failed":
       settleAnswers(state, packets, kindAtEnd(state), FinishReason.ERROR, true);
-      abandonCalls(state, packets, ToolCallStatus.ERROR, "The model's answer ended before the call was complete.");
-      return { packets, outcome: { ...outcomeOf(state, "failed", FinishReason.ERROR, []), error: ending.error } };
+      abandonCalls(
+        state,
+        packets,
+        ToolCallStatus.ERROR,
+        "The model's answer ended before the call was complete.",
+      );
+      return {
+        packets,
+        outcome: { ...outcomeOf(state, "failed", FinishReason.ERROR, []), error: ending.error },
+      };
   }
 }
 
 function finishDone(state: StepState, packets: Packet[], tMs: number): StepOutcome {
-  if (state.refused && state.finishReason !== FinishReason.CONTENT_FILTER) state.finishReason = FinishReason.REFUSAL;
+  if (state.refused && state.finishReason !== FinishReason.CONTENT_FILTER)
+    state.finishReason = FinishReason.REFUSAL;
   const reason = state.finishReason;
   const ended = endCalls(state, packets, tMs);
   settleAnswers(state, packets, kindAtEnd(state), reason, reason === FinishReason.LENGTH);
-  const isEmpty = state.parts.every((part) => part.kind === "provider_state") && !state.visible && state.media.length === 0;
+  const isEmpty =
+    state.parts.every((part) => part.kind === "provider_state") && !state.visible && state.media.length === 0;
   if (isEmpty) {
     const refused = reason === FinishReason.REFUSAL || reason === FinishReason.CONTENT_FILTER;
     const error = new TurnError(refused ? ErrorCode.MODEL_REFUSAL : ErrorCode.EMPTY_RESPONSE);
@@ -155,7 +193,12 @@ function kindAtEnd(state: StepState): AnswerKind {
   return state.group ? kindBesideCalls(state) : AnswerKind.ANSWER;
 }
 
-function outcomeOf(state: StepState, kind: StepOutcome["kind"], finishReason: FinishReason, ended: readonly EndedCall[]): StepOutcome {
+function outcomeOf(
+  state: StepState,
+  kind: StepOutcome["kind"],
+  finishReason: FinishReason,
+  ended: readonly EndedCall[],
+): StepOutcome {
   let text = "";
   let reasoning = "";
   for (const part of state.parts) {

@@ -46,7 +46,10 @@ function callAt(lane: LaneState, packet: Packet): CallBlock | undefined {
 
 /** A copy whose merged fields may be written: the caller keeps its packet as it was. */
 function ownCopy(packet: Packet): Packet {
-  const copy: Packet = { ...packet, payload: { ...packet.payload, value: { ...packet.payload.value } } as never };
+  const copy: Packet = {
+    ...packet,
+    payload: { ...packet.payload, value: { ...packet.payload.value } } as never,
+  };
   const payload = copy.payload;
   switch (payload.case) {
     case "bashToolDelta":
@@ -57,6 +60,7 @@ function ownCopy(packet: Packet): Packet {
     case "customToolDelta":
       payload.value.data = appendBounded("", payload.value.data);
       break;
+    default:
   }
   return copy;
 }

@@ -1,6 +1,12 @@
 /** What the fold does to one lane: finding and opening blocks, the lane's text, its citations. */
 import { create } from "@bufbuild/protobuf";
-import type { Block, LaneState, TextBlock, ToolBlock, TurnState } from "../../gen/turnwire/chat/v1/turn_state_pb.js";
+import type {
+  Block,
+  LaneState,
+  TextBlock,
+  ToolBlock,
+  TurnState,
+} from "../../gen/turnwire/chat/v1/turn_state_pb.js";
 import {
   BlockSchema,
   BlockStatus,
@@ -30,7 +36,11 @@ export function laneOf(state: TurnState, modelIndex: number): LaneState {
 }
 
 /** Index of the newest block of a kind at a place; -1 = none. Near the end in a stream: constant time in practice. */
-export function findBlock(lane: LaneState, placement: Placement | undefined, kind: Block["block"]["case"]): number {
+export function findBlock(
+  lane: LaneState,
+  placement: Placement | undefined,
+  kind: Block["block"]["case"],
+): number {
   for (let i = lane.blocks.length - 1; i >= 0; i--) {
     const block = lane.blocks[i]!;
     if (block.block.case === kind && samePlacement(block.placement, placement)) return i;
@@ -137,7 +147,8 @@ export function replaceAnswer(lane: LaneState, packet: Packet, content: string, 
 /** Discards what the cycle has shown from a seq on, but the calls that are kept and what is nested in them. */
 export function resetCycle(lane: LaneState, reset: CycleReset): void {
   const kept = lane.blocks.filter(
-    (block) => block.block.case === "tool" && reset.keptCallIds.includes(block.block.value.call?.callId ?? ""),
+    (block) =>
+      block.block.case === "tool" && reset.keptCallIds.includes(block.block.value.call?.callId ?? ""),
   );
   const isKept = (block: Block): boolean =>
     kept.some(
@@ -164,7 +175,10 @@ export function resetCycle(lane: LaneState, reset: CycleReset): void {
  */
 export function endSection(lane: LaneState, packet: Packet, end: SectionEnd): void {
   const open = lane.blocks.filter(
-    (block) => block.status === BlockStatus.OPEN && isSection(block) && samePlacement(block.placement, packet.placement),
+    (block) =>
+      block.status === BlockStatus.OPEN &&
+      isSection(block) &&
+      samePlacement(block.placement, packet.placement),
   );
   const call = open.find((block) => block.block.case === "tool" && block.block.value.result);
   const ending = call ? open : open.slice(-1);
@@ -225,7 +239,9 @@ function pruneCitations(lane: LaneState): void {
   lane.citations = lane.citations.filter(({ number }) =>
     lane.blocks.some(
       ({ block, status }) =>
-        block.case === "answer" && status !== BlockStatus.DISCARDED && block.value.text.includes(`[${number}]`),
+        block.case === "answer" &&
+        status !== BlockStatus.DISCARDED &&
+        block.value.text.includes(`[${number}]`),
     ),
   );
 }

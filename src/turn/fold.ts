@@ -21,9 +21,21 @@ import {
   WaitSchema,
 } from "../../gen/turnwire/chat/v1/turn_state_pb.js";
 import { AnswerKind } from "../../gen/turnwire/packet/v1/answer_pb.js";
-import type { CycleEnd, CycleStarted, LaneEnd, TurnStarted } from "../../gen/turnwire/packet/v1/control_pb.js";
+import type {
+  CycleEnd,
+  CycleStarted,
+  LaneEnd,
+  TurnStarted,
+} from "../../gen/turnwire/packet/v1/control_pb.js";
 import type { Packet } from "../../gen/turnwire/packet/v1/packet_pb.js";
-import type { EmbedInfo, ExtensionPacket, FileInfo, SourceInfo, StatusUpdate, UsageInfo } from "../../gen/turnwire/packet/v1/side_pb.js";
+import type {
+  EmbedInfo,
+  ExtensionPacket,
+  FileInfo,
+  SourceInfo,
+  StatusUpdate,
+  UsageInfo,
+} from "../../gen/turnwire/packet/v1/side_pb.js";
 import type { ToolCallReady, ToolCallResult } from "../../gen/turnwire/packet/v1/tools_pb.js";
 import { addDetail } from "./fold-detail.js";
 import {
@@ -109,7 +121,9 @@ export function applyPacket(state: TurnState, packet: Packet): void {
       state.steeredMessages.push(create(SteeredMessageSchema, { added: payload.value, seq: packet.seq }));
       return;
     case "waitStarted":
-      state.waits.push(create(WaitSchema, { started: payload.value, modelIndex: packet.placement?.modelIndex }));
+      state.waits.push(
+        create(WaitSchema, { started: payload.value, modelIndex: packet.placement?.modelIndex }),
+      );
       return;
     case "waitEnded":
       state.waits = state.waits.filter((wait) => wait.started?.waitId !== payload.value.waitId);
@@ -221,14 +235,18 @@ export function applyPacket(state: TurnState, packet: Packet): void {
       state.pendingCalls.push(create(PendingCallSchema, { request: payload.value }));
       return;
     case "clientCallClaimed": {
-      const pending = state.pendingCalls.find((call) => call.request?.clientCallId === payload.value.clientCallId);
+      const pending = state.pendingCalls.find(
+        (call) => call.request?.clientCallId === payload.value.clientCallId,
+      );
       if (!pending) return;
       pending.claimed = true;
       pending.leaseExpiresAt = payload.value.leaseExpiresAt;
       return;
     }
     case "clientCallResolved":
-      state.pendingCalls = state.pendingCalls.filter((call) => call.request?.clientCallId !== payload.value.clientCallId);
+      state.pendingCalls = state.pendingCalls.filter(
+        (call) => call.request?.clientCallId !== payload.value.clientCallId,
+      );
       return;
 
     // ---- beside the answer
@@ -364,7 +382,8 @@ function updateAgent(
 }
 
 function addStatus(statuses: StatusUpdate[], status: StatusUpdate): void {
-  const same = status.statusId === "" ? -1 : statuses.findIndex((known) => known.statusId === status.statusId);
+  const same =
+    status.statusId === "" ? -1 : statuses.findIndex((known) => known.statusId === status.statusId);
   if (same >= 0) {
     statuses[same] = status;
     return;

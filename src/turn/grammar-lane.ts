@@ -68,7 +68,8 @@ export class LaneGrammar {
         this.#resetCycle(payload.value);
         break;
       case "cycleEnd":
-        if (!this.#cycleOpen || payload.value.cycle !== this.#cycle) this.#add("cycle", `cycle ${payload.value.cycle} is not running`);
+        if (!this.#cycleOpen || payload.value.cycle !== this.#cycle)
+          this.#add("cycle", `cycle ${payload.value.cycle} is not running`);
         this.#requireClosed("cycle");
         this.#cycleOpen = false;
         break;
@@ -121,8 +122,10 @@ export class LaneGrammar {
         break;
       case "agentResponseDone":
         this.#closeBlock("answer", place);
-        if (payload.value.kind === AnswerKind.UNSPECIFIED) this.#add("answer", "Done says neither answer nor narration");
-        if (payload.value.kind === AnswerKind.ANSWER && place.subTurnIndex === undefined) this.#answered = true;
+        if (payload.value.kind === AnswerKind.UNSPECIFIED)
+          this.#add("answer", "Done says neither answer nor narration");
+        if (payload.value.kind === AnswerKind.ANSWER && place.subTurnIndex === undefined)
+          this.#answered = true;
         break;
       case "agentResponseReplaced":
         if (!this.#started) this.#add("lane", "a replaced answer before LaneStarted");
@@ -132,7 +135,8 @@ export class LaneGrammar {
         break;
       case "toolCallArgumentDelta": {
         const call = this.#callNamed(payload.value.callId, place);
-        if (call?.ready || call?.result !== undefined) this.#add("call", `arguments of ${payload.value.callId} after they were complete`);
+        if (call?.ready || call?.result !== undefined)
+          this.#add("call", `arguments of ${payload.value.callId} after they were complete`);
         break;
       }
       case "toolCallReady":
@@ -182,13 +186,18 @@ export class LaneGrammar {
   }
 
   #resetCycle(reset: CycleReset): void {
-    if (!this.#cycleOpen || reset.cycle !== this.#cycle) this.#add("cycle", `cycle ${reset.cycle} is not running`);
+    if (!this.#cycleOpen || reset.cycle !== this.#cycle)
+      this.#add("cycle", `cycle ${reset.cycle} is not running`);
     const isKept = (call: Call): boolean => reset.keptCallIds.includes(call.callId);
     const kept = [...this.#calls.values()].filter(isKept);
-    for (const id of reset.keptCallIds) if (!this.#calls.has(id)) this.#add("cycle", `kept call ${id} is not known`);
-    this.#blocks = this.#blocks.filter(({ placement }) => kept.some((call) => isInside(placement, call.placement)));
+    for (const id of reset.keptCallIds)
+      if (!this.#calls.has(id)) this.#add("cycle", `kept call ${id} is not known`);
+    this.#blocks = this.#blocks.filter(({ placement }) =>
+      kept.some((call) => isInside(placement, call.placement)),
+    );
     for (const call of this.#calls.values()) {
-      if (!isKept(call) && !kept.some((outer) => isInside(call.placement, outer.placement))) call.ended = true;
+      if (!isKept(call) && !kept.some((outer) => isInside(call.placement, outer.placement)))
+        call.ended = true;
     }
     this.#cycleOpen = false;
     this.#reset = true;
@@ -220,7 +229,8 @@ export class LaneGrammar {
     if (!this.#cycleOpen) this.#add("cycle", "a block outside a cycle");
     const scope = this.#scope(place);
     const [index, tab] = indexOf(place);
-    if (index !== scope.next || tab !== 0) this.#add("placement", `${name(place)} where index ${scope.next}, tab 0 was due`);
+    if (index !== scope.next || tab !== 0)
+      this.#add("placement", `${name(place)} where index ${scope.next}, tab 0 was due`);
     scope.next = Math.max(scope.next, index + 1);
     // In an agent, text that follows the calls of a step begins the next step: agents have no cycles of their own.
     if (place.subTurnIndex !== undefined) scope.group = undefined;
@@ -236,8 +246,10 @@ export class LaneGrammar {
       return;
     }
     const mayBegin = !group || place.subTurnIndex !== undefined;
-    if (!mayBegin) this.#add("placement", `${name(place)} where index ${group.index}, tab ${group.tabs} was due`);
-    else if (index !== scope.next || tab !== 0) this.#add("placement", `${name(place)} where index ${scope.next}, tab 0 was due`);
+    if (!mayBegin)
+      this.#add("placement", `${name(place)} where index ${group.index}, tab ${group.tabs} was due`);
+    else if (index !== scope.next || tab !== 0)
+      this.#add("placement", `${name(place)} where index ${scope.next}, tab 0 was due`);
     scope.group = { index, tabs: 1 };
     scope.next = Math.max(scope.next, index + 1);
   }
@@ -245,8 +257,10 @@ export class LaneGrammar {
   #branch(branches: number, place: Placement): void {
     const scope = this.#scope(undefined);
     if (place.subTurnIndex !== undefined) this.#add("placement", "TopLevelBranching below the top level");
-    if (place.turnIndex !== scope.group?.index || place.tabIndex !== 0) this.#add("placement", `no calls begin at ${name(place)}`);
-    if (branches < 2 || branches <= scope.branches) this.#add("call", `${branches} branches after ${scope.branches}`);
+    if (place.turnIndex !== scope.group?.index || place.tabIndex !== 0)
+      this.#add("placement", `no calls begin at ${name(place)}`);
+    if (branches < 2 || branches <= scope.branches)
+      this.#add("call", `${branches} branches after ${scope.branches}`);
     scope.branches = branches;
   }
 
@@ -257,7 +271,8 @@ export class LaneGrammar {
     // An agent and its report stand at the place of the call they run in.
     const call = this.#callAt(place);
     if ((kind === "agent" || kind === "report") && call) {
-      if (!call.ready || call.result !== undefined) this.#add("call", `${kind} of ${call.callId} outside its run`);
+      if (!call.ready || call.result !== undefined)
+        this.#add("call", `${kind} of ${call.callId} outside its run`);
     } else {
       this.#takeBlockPlace(place);
     }
@@ -278,7 +293,9 @@ export class LaneGrammar {
   }
 
   #requireNoReasoning(place: Placement): void {
-    const open = this.#blocks.find((block) => block.kind === "reasoning" && sameScope(block.placement, place));
+    const open = this.#blocks.find(
+      (block) => block.kind === "reasoning" && sameScope(block.placement, place),
+    );
     if (open) this.#add("reasoning", `reasoning at ${name(open.placement)} is open`);
   }
 
@@ -290,7 +307,8 @@ export class LaneGrammar {
     this.#requireNoReasoning(place);
     this.#takeCallPlace(place);
     if (place.subTurnIndex === undefined) {
-      if (this.#answered && this.#toolChoice !== ToolChoiceKind.NONE) this.#add("answer", "a call follows what was said to be the answer");
+      if (this.#answered && this.#toolChoice !== ToolChoiceKind.NONE)
+        this.#add("answer", "a call follows what was said to be the answer");
     } else if (parentCallId !== "" && !this.#calls.has(parentCallId)) {
       this.#add("call", `parent call ${parentCallId} is not known`);
     }
@@ -301,7 +319,8 @@ export class LaneGrammar {
     const call = this.#calls.get(callId);
     if (!call) this.#add("call", `call ${callId} has not begun`);
     else if (call.ended) this.#add("call", `call ${callId} has ended`);
-    else if (!same(call.placement, place)) this.#add("placement", `call ${callId} is at ${name(call.placement)}, not ${name(place)}`);
+    else if (!same(call.placement, place))
+      this.#add("placement", `call ${callId} is at ${name(call.placement)}, not ${name(place)}`);
     return call;
   }
 
@@ -332,7 +351,9 @@ export class LaneGrammar {
   #endSection(status: SectionStatus, place: Placement): void {
     if (status === SectionStatus.UNSPECIFIED) this.#add("call", "SectionEnd has no status");
     const call = this.#callAt(place);
-    const inner = this.#blocks.filter(({ kind, placement }) => kind !== "reasoning" && kind !== "answer" && same(placement, place));
+    const inner = this.#blocks.filter(
+      ({ kind, placement }) => kind !== "reasoning" && kind !== "answer" && same(placement, place),
+    );
     if (call && call.result !== undefined) {
       call.ended = true;
       this.#blocks = this.#blocks.filter((block) => !inner.includes(block));
@@ -352,12 +373,19 @@ export class LaneGrammar {
     const call = this.#callAt(place) ?? outer;
     if (!call) this.#add("call", `no call is open at ${name(place)}`);
     else if (!call.ready) this.#add("call", `a tool's packet before ${call.callId} was ready`);
-    else if (call.result !== undefined) this.#add("call", `a tool's packet after the result of ${call.callId}`);
+    else if (call.result !== undefined)
+      this.#add("call", `a tool's packet after the result of ${call.callId}`);
   }
 }
 
 function same(a: Placement, b: Placement): boolean {
-  return sameScope(a, b) && a.turnIndex === b.turnIndex && a.tabIndex === b.tabIndex && indexOf(a)[0] === indexOf(b)[0] && indexOf(a)[1] === indexOf(b)[1];
+  return (
+    sameScope(a, b) &&
+    a.turnIndex === b.turnIndex &&
+    a.tabIndex === b.tabIndex &&
+    indexOf(a)[0] === indexOf(b)[0] &&
+    indexOf(a)[1] === indexOf(b)[1]
+  );
 }
 
 function sameScope(a: Placement, b: Placement): boolean {

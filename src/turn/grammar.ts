@@ -25,7 +25,14 @@ import { byteLength, hasLoneSurrogate, MAX_TEXT_BYTES } from "./packets.js";
 import type { Payload, PayloadCase } from "./packets.js";
 
 /** Texts that some systems write into content when a turn is cut; here the terminal packet says it. */
-const CONTROL_TEXTS: ReadonlySet<string> = new Set(["[stopped]", "[cancelled]", "[interrupted]", "[error]", "[done]", "[DONE]"]);
+const CONTROL_TEXTS: ReadonlySet<string> = new Set([
+  "[stopped]",
+  "[cancelled]",
+  "[interrupted]",
+  "[error]",
+  "[done]",
+  "[DONE]",
+]);
 
 /** Payloads that may stand in a lane or in the turn as a whole. */
 const ANYWHERE: ReadonlySet<string> = new Set<PayloadCase>([
@@ -69,12 +76,15 @@ export class GrammarChecker {
     const missing: string[] = [];
     if (!this.#started) missing.push("turn: no TurnStarted");
     if (!this.#stopped) missing.push("turn: no OverallStop");
-    for (const [index, lane] of this.#lanes) if (!lane.ended) missing.push(`lane: lane ${index} has no LaneEnd`);
+    for (const [index, lane] of this.#lanes)
+      if (!lane.ended) missing.push(`lane: lane ${index} has no LaneEnd`);
     return missing;
   }
 
   #add(rule: string, packet: Packet, what: string): void {
-    this.#violations.push(`${rule}: ${what} (seq ${packet.seq}, ${packet.payload.case ?? "unknown payload"})`);
+    this.#violations.push(
+      `${rule}: ${what} (seq ${packet.seq}, ${packet.payload.case ?? "unknown payload"})`,
+    );
   }
 
   #checkHeader(packet: Packet): void {
@@ -84,8 +94,10 @@ export class GrammarChecker {
     this.#tMs = Math.max(this.#tMs, packet.tMs);
     if (packet.payload.case === "chatHeartbeat") this.#add("seq", packet, "a heartbeat with a seq");
     if (this.#stopped) this.#add("turn", packet, "a packet after OverallStop");
-    if (!this.#started && packet.payload.case !== "turnStarted") this.#add("turn", packet, "a packet before TurnStarted");
-    const mustUnderstand = packet.payload.case === "cycleReset" || packet.payload.case === "agentResponseReplaced";
+    if (!this.#started && packet.payload.case !== "turnStarted")
+      this.#add("turn", packet, "a packet before TurnStarted");
+    const mustUnderstand =
+      packet.payload.case === "cycleReset" || packet.payload.case === "agentResponseReplaced";
     if (mustUnderstand && !packet.mustUnderstand) this.#add("must", packet, "must_understand is not set");
   }
 
@@ -93,7 +105,8 @@ export class GrammarChecker {
     const text = deltaText(packet.payload as Payload);
     if (text !== undefined) {
       if (text === "") this.#add("content", packet, "an empty delta");
-      if (CONTROL_TEXTS.has(text.trim())) this.#add("content", packet, `control text ${JSON.stringify(text)}`);
+      if (CONTROL_TEXTS.has(text.trim()))
+        this.#add("content", packet, `control text ${JSON.stringify(text)}`);
     }
     for (const value of longTexts(packet.payload as Payload)) {
       if (hasLoneSurrogate(value)) this.#add("content", packet, "half a surrogate pair");
@@ -117,7 +130,8 @@ export class GrammarChecker {
         this.#waits.add(payload.value.waitId);
         return;
       case "waitEnded":
-        if (!this.#waits.delete(payload.value.waitId)) this.#add("wait", packet, `wait ${payload.value.waitId} is not open`);
+        if (!this.#waits.delete(payload.value.waitId))
+          this.#add("wait", packet, `wait ${payload.value.waitId} is not open`);
         this.#endedWaits.add(payload.value.waitId);
         return;
       case "clientCallRequest":
@@ -163,7 +177,11 @@ export class GrammarChecker {
     const oneCompleted = outcomes.includes(TurnOutcome.COMPLETED);
     if (stop.outcome === TurnOutcome.UNSPECIFIED) this.#add("turn", packet, "no outcome");
     if (oneCompleted !== (stop.outcome === TurnOutcome.COMPLETED)) {
-      this.#add("turn", packet, `outcome ${TurnOutcome[stop.outcome]} beside lanes ${outcomes.map((o) => TurnOutcome[o]).join(", ")}`);
+      this.#add(
+        "turn",
+        packet,
+        `outcome ${TurnOutcome[stop.outcome]} beside lanes ${outcomes.map((o) => TurnOutcome[o]).join(", ")}`,
+      );
     }
     if (stop.outcome === TurnOutcome.STOPPED && stop.stopReason === StopReason.UNSPECIFIED) {
       this.#add("turn", packet, "stopped without a reason");

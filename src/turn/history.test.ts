@@ -33,18 +33,33 @@ function line(message: ModelMessage): string {
   return `${Role[message.role]} ${parts.join(" | ")}`;
 }
 
-const build = (branch: readonly BranchMessage[], limits: { maxChars?: number; maxResultChars?: number } = {}) => {
-  const built = buildModelMessages({ systemPrompt: "Be kind.", branch, userInput: input("now"), maxChars: 10_000, ...limits });
+const build = (
+  branch: readonly BranchMessage[],
+  limits: { maxChars?: number; maxResultChars?: number } = {},
+) => {
+  const built = buildModelMessages({
+    systemPrompt: "Be kind.",
+    branch,
+    userInput: input("now"),
+    maxChars: 10_000,
+    ...limits,
+  });
   return { lines: built.messages.map(line), dropped: built.droppedMessages };
 };
 
 const laneOf = (packets: ReturnType<typeof simulateTurn>): LaneState => fold(packets).lanes[0]!;
-const plain = laneOf(simulateTurn([{ steps: [[reasoning("hm"), content("Hello.")]], tools: [], maxCycles: 2 }]));
+const plain = laneOf(
+  simulateTurn([{ steps: [[reasoning("hm"), content("Hello.")]], tools: [], maxCycles: 2 }]),
+);
 const withTools = laneOf(
   simulateTurn([
     {
       steps: [
-        [content("Let me look."), call(0, { callId: "p0", name: "search", argumentsFragment: '{"q":1}' }), call(1, { callId: "p1", name: "search", argumentsFragment: "{" })],
+        [
+          content("Let me look."),
+          call(0, { callId: "p0", name: "search", argumentsFragment: '{"q":1}' }),
+          call(1, { callId: "p1", name: "search", argumentsFragment: "{" }),
+        ],
         [content("Found.")],
       ],
       tools: [{ status: ToolCallStatus.OK, stopsTurn: false, packets: [] }],
@@ -62,7 +77,12 @@ describe("buildModelMessages", () => {
   });
 
   test("without a system prompt and a branch", () => {
-    const { messages } = buildModelMessages({ systemPrompt: "", branch: [], userInput: input("now"), maxChars: 1 });
+    const { messages } = buildModelMessages({
+      systemPrompt: "",
+      branch: [],
+      userInput: input("now"),
+      maxChars: 1,
+    });
     expect(messages.map(line)).toEqual(["USER now"]);
   });
 
@@ -70,7 +90,7 @@ describe("buildModelMessages", () => {
     expect(build([user("hi"), answer(withTools)]).lines).toEqual([
       "SYSTEM Be kind.",
       "USER hi",
-      "ASSISTANT Let me look. | call p0 search({\"q\":1}) | call p1 search({})",
+      'ASSISTANT Let me look. | call p0 search({"q":1}) | call p1 search({})',
       "TOOL result p0: result",
       "TOOL result p1 error: result",
       "ASSISTANT Found.",
@@ -79,7 +99,9 @@ describe("buildModelMessages", () => {
   });
 
   test("results are bounded", () => {
-    expect(build([user("hi"), answer(withTools)], { maxResultChars: 3 }).lines).toContain("TOOL result p0: res\n(3 more characters are left out.)");
+    expect(build([user("hi"), answer(withTools)], { maxResultChars: 3 }).lines).toContain(
+      "TOOL result p0: res\n(3 more characters are left out.)",
+    );
   });
 
   test("messages without an answer do not run into the next one", () => {
@@ -98,13 +120,26 @@ describe("buildModelMessages", () => {
 
   test("the oldest exchanges are left out whole", () => {
     const branch = [user("old"), answer(withTools), user("newer"), answer(plain)];
-    expect(build(branch, { maxChars: 25 })).toEqual({ lines: ["SYSTEM Be kind.", "USER newer", "ASSISTANT Hello.", "USER now"], dropped: 2 });
+    expect(build(branch, { maxChars: 25 })).toEqual({
+      lines: ["SYSTEM Be kind.", "USER newer", "ASSISTANT Hello.", "USER now"],
+      dropped: 2,
+    });
+    expect(build(branch, { maxChars: 22 }).dropped).toBe(2); // fits exactly
+    expect(build(branch, { maxChars: 21 }).dropped).toBe(4);
     expect(build(branch, { maxChars: 0 })).toEqual({ lines: ["SYSTEM Be kind.", "USER now"], dropped: 4 });
   });
 
   test("attachments are media", () => {
-    const withFile = create(UserInputSchema, { text: "see", attachments: [{ fileId: "f", name: "a.png", mediaType: "image/png" }] });
-    const { messages } = buildModelMessages({ systemPrompt: "", branch: [], userInput: withFile, maxChars: 100 });
+    const withFile = create(UserInputSchema, {
+      text: "see",
+      attachments: [{ fileId: "f", name: "a.png", mediaType: "image/png" }],
+    });
+    const { messages } = buildModelMessages({
+      systemPrompt: "",
+      branch: [],
+      userInput: withFile,
+      maxChars: 100,
+    });
     expect(messages.map(line)).toEqual(["USER media a.png | see"]);
   });
 
@@ -113,7 +148,12 @@ describe("buildModelMessages", () => {
       fc.property(anyTurn, fc.nat(300), fc.nat(), (packets, maxChars, n) => {
         const cut = fold(packets.slice(0, n % (packets.length + 1))); // also turns that were never closed
         const branch = [user("a"), answer(cut.lanes[0]), user("b"), answer(fold(packets).lanes[0])];
-        const { messages } = buildModelMessages({ systemPrompt: "", branch, userInput: input("now"), maxChars });
+        const { messages } = buildModelMessages({
+          systemPrompt: "",
+          branch,
+          userInput: input("now"),
+          maxChars,
+        });
         let due: string[] = [];
         for (const { role, parts } of messages) {
           if (role === Role.TOOL) {
@@ -137,7 +177,11 @@ describe("buildModelMessages", () => {
 
 describe("appendStep", () => {
   test("the step's message and its calls' results, in call order, by the ids of that message", () => {
-    const { outcome } = decodeStep([content("N"), call(0, { callId: "p0", name: "search", argumentsFragment: "{}" }), call(1, { name: "search", argumentsFragment: "{}" })]);
+    const { outcome } = decodeStep([
+      content("N"),
+      call(0, { callId: "p0", name: "search", argumentsFragment: "{}" }),
+      call(1, { name: "search", argumentsFragment: "{}" }),
+    ]);
     const results = [{ callId: "call-2", status: ToolCallStatus.ERROR, modelText: "bad" }];
     expect(appendStep([], outcome, results).map(line)).toEqual([
       "ASSISTANT N | call p0 search({}) | call call-2 search({})",

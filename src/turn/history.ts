@@ -54,8 +54,14 @@ const UNANSWERED_TEXT = "(This message was not answered.)";
  * The messages of a lane's first model call. When they are too long the oldest exchanges (a user's message with all that
  * answered it) are left out whole, so a call never loses its result; `droppedMessages` counts the branch messages left out.
  */
-export function buildModelMessages(input: HistoryInput): { messages: ModelMessage[]; droppedMessages: number } {
-  const system = input.systemPrompt === "" ? [] : [message(Role.SYSTEM, [part({ case: "text", value: input.systemPrompt })])];
+export function buildModelMessages(input: HistoryInput): {
+  messages: ModelMessage[];
+  droppedMessages: number;
+} {
+  const system =
+    input.systemPrompt === ""
+      ? []
+      : [message(Role.SYSTEM, [part({ case: "text", value: input.systemPrompt })])];
   const asked = userMessage(input.userInput);
   const maxResultChars = input.maxResultChars ?? DEFAULT_MAX_RESULT_CHARS;
   const exchanges = exchangesOf(input.branch, maxResultChars);
@@ -68,7 +74,9 @@ export function buildModelMessages(input: HistoryInput): { messages: ModelMessag
     first--;
   }
   const kept = exchanges.slice(first);
-  const droppedMessages = exchanges.slice(0, first).reduce((sum, exchange) => sum + exchange.branchMessages, 0);
+  const droppedMessages = exchanges
+    .slice(0, first)
+    .reduce((sum, exchange) => sum + exchange.branchMessages, 0);
   return { messages: [...system, ...kept.flatMap((exchange) => exchange.messages), asked], droppedMessages };
 }
 
@@ -94,7 +102,10 @@ function exchangesOf(branch: readonly BranchMessage[], maxResultChars: number): 
   const exchanges: Exchange[] = [];
   let answered = true;
   const endExchange = (): void => {
-    if (!answered) exchanges.at(-1)!.messages.push(message(Role.ASSISTANT, [part({ case: "text", value: UNANSWERED_TEXT })]));
+    if (!answered)
+      exchanges
+        .at(-1)!
+        .messages.push(message(Role.ASSISTANT, [part({ case: "text", value: UNANSWERED_TEXT })]));
     answered = true;
   };
   for (const item of branch) {
@@ -161,7 +172,8 @@ function modelIds(blocks: readonly Block[]): (tool: ToolBlock) => string {
     const id = block.case === "tool" ? block.value.call?.providerCallId : undefined;
     if (id) uses.set(id, (uses.get(id) ?? 0) + 1);
   }
-  return ({ call }) => (uses.get(call?.providerCallId ?? "") === 1 ? call!.providerCallId : (call?.callId ?? ""));
+  return ({ call }) =>
+    uses.get(call?.providerCallId ?? "") === 1 ? call!.providerCallId : (call?.callId ?? "");
 }
 
 function callPart(tool: ToolBlock, id: string) {
@@ -204,8 +216,10 @@ function charsOf(messages: readonly ModelMessage[]): number {
   let chars = 0;
   for (const { parts } of messages) {
     for (const { part: content } of parts) {
-      if (content.case === "text" || content.case === "reasoning" || content.case === "refusal") chars += content.value.length;
-      else if (content.case === "toolCall") chars += content.value.name.length + content.value.argumentsJson.length;
+      if (content.case === "text" || content.case === "reasoning" || content.case === "refusal")
+        chars += content.value.length;
+      else if (content.case === "toolCall")
+        chars += content.value.name.length + content.value.argumentsJson.length;
       else if (content.case === "toolResult") chars += content.value.text.length;
     }
   }

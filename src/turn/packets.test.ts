@@ -3,7 +3,17 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { ErrorCode, UsageSchema } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError } from "../lib/errors.js";
-import { addUsage, byteLength, cutText, errorMessage, hasLoneSurrogate, replaceLoneSurrogates, splitText, sumUsage, zeroUsage } from "./packets.js";
+import {
+  addUsage,
+  byteLength,
+  cutText,
+  errorMessage,
+  hasLoneSurrogate,
+  replaceLoneSurrogates,
+  splitText,
+  sumUsage,
+  zeroUsage,
+} from "./packets.js";
 
 const wellFormed = fc.string({ unit: "grapheme" });
 
@@ -62,8 +72,23 @@ describe("usage", () => {
   const usage = (init: Parameters<typeof create<typeof UsageSchema>>[1]) => create(UsageSchema, init);
 
   test("adds up field by field and leaves its arguments alone", () => {
-    const a = usage({ inputTokens: 1, outputTokens: 2, reasoningTokens: 3, costMicros: "9007199254740993", currency: "USD", attempts: 1 });
-    const b = usage({ inputTokens: 10, cacheReadTokens: 4, cacheWriteTokens: 5, costMicros: "7", currency: "USD", estimated: true, attempts: 2 });
+    const a = usage({
+      inputTokens: 1,
+      outputTokens: 2,
+      reasoningTokens: 3,
+      costMicros: "9007199254740993",
+      currency: "USD",
+      attempts: 1,
+    });
+    const b = usage({
+      inputTokens: 10,
+      cacheReadTokens: 4,
+      cacheWriteTokens: 5,
+      costMicros: "7",
+      currency: "USD",
+      estimated: true,
+      attempts: 2,
+    });
     expect(addUsage(a, b)).toMatchObject({
       inputTokens: 11,
       outputTokens: 2,
@@ -79,9 +104,13 @@ describe("usage", () => {
   });
 
   test("saturates, takes undefined as nothing, does not add two currencies", () => {
-    expect(addUsage(usage({ inputTokens: 0xffff_ffff }), usage({ inputTokens: 5 })).inputTokens).toBe(0xffff_ffff);
+    expect(addUsage(usage({ inputTokens: 0xffff_ffff }), usage({ inputTokens: 5 })).inputTokens).toBe(
+      0xffff_ffff,
+    );
     expect(sumUsage([undefined, undefined])).toEqual(zeroUsage());
-    expect(addUsage(usage({ costMicros: "5", currency: "USD" }), usage({ costMicros: "7", currency: "EUR" }))).toMatchObject({
+    expect(
+      addUsage(usage({ costMicros: "5", currency: "USD" }), usage({ costMicros: "7", currency: "EUR" })),
+    ).toMatchObject({
       costMicros: "5",
       currency: "USD",
       estimated: true,
@@ -90,7 +119,15 @@ describe("usage", () => {
 });
 
 test("an error's message says what the table says, and nothing of its cause", () => {
-  const error = errorMessage(new TurnError(ErrorCode.RATE_LIMIT, { retryAfterMs: 50, cause: new Error("key sk-1") }), "m");
-  expect(error).toMatchObject({ code: ErrorCode.RATE_LIMIT, retryable: true, retryAfterMs: 50, modelId: "m" });
+  const error = errorMessage(
+    new TurnError(ErrorCode.RATE_LIMIT, { retryAfterMs: 50, cause: new Error("key sk-1") }),
+    "m",
+  );
+  expect(error).toMatchObject({
+    code: ErrorCode.RATE_LIMIT,
+    retryable: true,
+    retryAfterMs: 50,
+    modelId: "m",
+  });
   expect(JSON.stringify(error)).not.toContain("sk-1");
 });

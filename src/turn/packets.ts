@@ -20,7 +20,9 @@ export const MAX_TEXT_BYTES = 64 * 1024;
 const MAX_UINT32 = 0xffff_ffff;
 
 const payloadSchemas = new Map<string, DescMessage>(
-  PacketSchema.fields.flatMap((field) => (field.oneof && field.message ? [[field.localName, field.message]] : [])),
+  PacketSchema.fields.flatMap((field) =>
+    field.oneof && field.message ? [[field.localName, field.message]] : [],
+  ),
 );
 
 /** A packet with seq 0 and t_ms 0: the turn's writer numbers it. `value` may leave fields out, as `create` allows. */
@@ -31,7 +33,11 @@ export function packet<C extends PayloadCase>(
   mustUnderstand = false,
 ): Packet {
   const schema = payloadSchemas.get(payloadCase)!;
-  return envelope({ case: payloadCase, value: create(schema, value as never) } as unknown as Payload, placement, mustUnderstand);
+  return envelope(
+    { case: payloadCase, value: create(schema, value as never) } as unknown as Payload,
+    placement,
+    mustUnderstand,
+  );
 }
 
 /** The packet of one piece of answer text. On the hot path: no schema is looked at. */

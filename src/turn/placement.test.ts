@@ -21,7 +21,12 @@ import { numbered } from "./test-support.js";
 describe("lane placement", () => {
   test("blocks take the next index, calls of a step share one", () => {
     const lane = lanePlacement(2);
-    expect(nextBlock(lane)).toMatchObject({ turnIndex: 0, tabIndex: 0, modelIndex: 2, subTurnIndex: undefined });
+    expect(nextBlock(lane)).toMatchObject({
+      turnIndex: 0,
+      tabIndex: 0,
+      modelIndex: 2,
+      subTurnIndex: undefined,
+    });
     const group = nextCallGroup(lane);
     expect([nextCall(lane, group), nextCall(lane, group)]).toMatchObject([
       { turnIndex: 1, tabIndex: 0 },
@@ -33,7 +38,13 @@ describe("lane placement", () => {
 
   test("an agent counts inside its call", () => {
     const lane = agentPlacement(placementOf(4, 1, undefined, 0, undefined));
-    expect(nextBlock(lane)).toMatchObject({ turnIndex: 4, tabIndex: 1, subTurnIndex: 0, subTabIndex: undefined, modelIndex: 0 });
+    expect(nextBlock(lane)).toMatchObject({
+      turnIndex: 4,
+      tabIndex: 1,
+      subTurnIndex: 0,
+      subTabIndex: undefined,
+      modelIndex: 0,
+    });
     const group = nextCallGroup(lane);
     expect([nextCall(lane, group), nextCall(lane, group)]).toMatchObject([
       { turnIndex: 4, tabIndex: 1, subTurnIndex: 1, subTabIndex: undefined },
@@ -69,7 +80,12 @@ describe("placeToolPacket", () => {
     ["no sub indices", inner(), call],
     ["sub indices", inner(2, 1), placementOf(3, 1, 2, 0, 1)],
   ])("%s", (_, given, expected) => {
-    expect(placeToolPacket(given, call)).toMatchObject({ seq: 0, tMs: 0, placement: expected, payload: given.payload });
+    expect(placeToolPacket(given, call)).toMatchObject({
+      seq: 0,
+      tMs: 0,
+      placement: expected,
+      payload: given.payload,
+    });
   });
 
   test("a nested call keeps its own place, and the tool's packet is not changed", () => {
@@ -92,7 +108,9 @@ test("tools show what is theirs and end nothing but themselves", () => {
   ]) {
     expect(isToolPayload(forbidden)).toBe(false);
   }
-  expect(isToolPayload({ ...packet("overallStop", {}, undefined), payload: { case: undefined } })).toBe(false);
+  expect(isToolPayload({ ...packet("overallStop", {}, undefined), payload: { case: undefined } })).toBe(
+    false,
+  );
 });
 
 test("samePlacement tells absent from zero", () => {

@@ -157,5 +157,12 @@ export function placementOf(
   modelIndex: number | undefined,
   subTabIndex: number | undefined,
 ): Placement {
-  return { $typeName: "turnwire.packet.v1.Placement", turnIndex, tabIndex, subTurnIndex, modelIndex, subTabIndex };
+  return {
+    $typeName: "turnwire.packet.v1.Placement",
+    turnIndex,
+    tabIndex,
+    subTurnIndex,
+    modelIndex,
+    subTabIndex,
+  };
 }

@@ -21,10 +21,14 @@ import type { DecodedCall, StepOptions, StepOutcome } from "./step.js";
 
 // ---- deltas
 
-export const content = (text: string, blockIndex = 0): CompletionDelta => delta("content", { text, blockIndex });
-export const reasoning = (text: string, blockIndex = 0): CompletionDelta => delta("reasoning", { text, blockIndex });
-export const call = (blockIndex: number, fields: { callId?: string; name?: string; argumentsFragment?: string; complete?: boolean }): CompletionDelta =>
-  delta("toolCall", { blockIndex, ...fields });
+export const content = (text: string, blockIndex = 0): CompletionDelta =>
+  delta("content", { text, blockIndex });
+export const reasoning = (text: string, blockIndex = 0): CompletionDelta =>
+  delta("reasoning", { text, blockIndex });
+export const call = (
+  blockIndex: number,
+  fields: { callId?: string; name?: string; argumentsFragment?: string; complete?: boolean },
+): CompletionDelta => delta("toolCall", { blockIndex, ...fields });
 export const finish = (reason: FinishReason): CompletionDelta => delta("finish", { reason });
 
 export function delta(kind: NonNullable<CompletionDelta["delta"]["case"]>, value: unknown): CompletionDelta {
@@ -43,7 +47,12 @@ export function stepOptions(overrides: Partial<StepOptions> = {}): StepOptions {
     newCallId: () => `call-${++calls}`,
     toolByName: (name) => {
       if (name !== "search" && name !== "run_code") return undefined;
-      return { toolId: `tool-${name}`, displayName: `The ${name}`, streamsArguments: name === "run_code", clientSide: false };
+      return {
+        toolId: `tool-${name}`,
+        displayName: `The ${name}`,
+        streamsArguments: name === "run_code",
+        clientSide: false,
+      };
     },
     ...overrides,
   };
@@ -54,7 +63,10 @@ export interface DecodedStep {
   readonly outcome: StepOutcome;
 }
 
-export function decodeStep(deltas: readonly CompletionDelta[], overrides: Partial<StepOptions> = {}): DecodedStep {
+export function decodeStep(
+  deltas: readonly CompletionDelta[],
+  overrides: Partial<StepOptions> = {},
+): DecodedStep {
   const state = startStep(stepOptions(overrides));
   const packets = deltas.flatMap((each) => nextDelta(state, each));
   const end = finishStep(state, { kind: "done" });
@@ -71,7 +83,9 @@ export function numbered(packets: readonly Packet[], from = 1): Packet[] {
 /** A packet in one line: "1.0 toolCallStart search". For tables. */
 export function brief(each: Packet): string {
   const place = each.placement;
-  const at = place ? `${place.turnIndex}.${place.tabIndex}${place.subTurnIndex === undefined ? "" : `>${place.subTurnIndex}.${place.subTabIndex ?? 0}`}` : "-";
+  const at = place
+    ? `${place.turnIndex}.${place.tabIndex}${place.subTurnIndex === undefined ? "" : `>${place.subTurnIndex}.${place.subTabIndex ?? 0}`}`
+    : "-";
   return `${at} ${each.payload.case}${detailOf(each)}`;
 }
 
@@ -152,13 +166,21 @@ export function simulateLane(modelIndex: number, plan: SimulatedLane): Packet[] 
     if (action.kind === "finish") {
       if (state.cycle > 0) {
         out.push(...refuseCalls(action.refusedCalls));
-        out.push(packet("cycleEnd", { cycle: state.cycle, finishReason: action.outcome.finishReason }, place));
+        out.push(
+          packet("cycleEnd", { cycle: state.cycle, finishReason: action.outcome.finishReason }, place),
+        );
       }
       out.push(packet("laneEnd", { ...action.outcome }, place));
       return out;
     }
     if (action.kind === "call_model") {
-      out.push(packet("cycleStarted", { cycle: action.cycle, modelId: "m", attempt: 1, toolChoice: action.toolChoice }, place));
+      out.push(
+        packet(
+          "cycleStarted",
+          { cycle: action.cycle, modelId: "m", attempt: 1, toolChoice: action.toolChoice },
+          place,
+        ),
+      );
       const step = startStep(
         stepOptions({
           modelIndex,
@@ -170,19 +192,26 @@ export function simulateLane(modelIndex: number, plan: SimulatedLane): Packet[] 
           newCallId: () => `call-${modelIndex}-${++calls}`,
         }),
       );
-      for (const each of plan.steps[action.cycle - 1] ?? [content("done"), finish(FinishReason.STOP)]) out.push(...nextDelta(step, each));
+      for (const each of plan.steps[action.cycle - 1] ?? [content("done"), finish(FinishReason.STOP)])
+        out.push(...nextDelta(step, each));
       const end = finishStep(step, { kind: "done" });
       out.push(...end.packets);
       state = recordStep(state, end.outcome);
       continue;
     }
-    const records: ToolOutcomeRecord[] = action.calls.map((each, index) => runTool(out, each, plan.tools[index % Math.max(1, plan.tools.length)]));
+    const records: ToolOutcomeRecord[] = action.calls.map((each, index) =>
+      runTool(out, each, plan.tools[index % Math.max(1, plan.tools.length)]),
+    );
     out.push(packet("cycleEnd", { cycle: action.cycle, finishReason: FinishReason.TOOL_CALLS }, place));
     state = recordToolResults(state, records);
   }
 }
 
-function runTool(out: Packet[], { callId, placement, argumentsValid }: DecodedCall, tool: SimulatedTool | undefined): ToolOutcomeRecord {
+function runTool(
+  out: Packet[],
+  { callId, placement, argumentsValid }: DecodedCall,
+  tool: SimulatedTool | undefined,
+): ToolOutcomeRecord {
   const status = argumentsValid ? (tool?.status ?? ToolCallStatus.OK) : ToolCallStatus.ERROR;
   if (argumentsValid) for (const inner of tool?.packets ?? []) out.push(placeToolPacket(inner, placement));
   out.push(packet("toolCallResult", { callId, status, modelText: "result" }, placement));
@@ -198,7 +227,11 @@ export function simulateTurn(lanes: readonly SimulatedLane[], order: readonly nu
       turnId: "turn-1",
       sessionId: "session-1",
       userMessageId: "message-1",
-      lanes: lanes.map((_, modelIndex) => ({ modelIndex, modelId: "m", assistantMessageId: `answer-${modelIndex}` })),
+      lanes: lanes.map((_, modelIndex) => ({
+        modelIndex,
+        modelId: "m",
+        assistantMessageId: `answer-${modelIndex}`,
+      })),
       input: { text: "hello" },
     },
     turnPlacement(),
@@ -218,18 +251,37 @@ export function simulateTurn(lanes: readonly SimulatedLane[], order: readonly nu
 
 /** Texts with everything that hurts: pairs, halves of pairs, NUL, quotes, braces. */
 export const anyText = fc
-  .array(fc.oneof(fc.string({ unit: "grapheme", maxLength: 5 }), fc.constantFrom("\ud83d", "\ude00", "\0", "😀", "é", " ", '"', "{", "}", "\\", "[1]", "[stop")), { maxLength: 6 })
+  .array(
+    fc.oneof(
+      fc.string({ unit: "grapheme", maxLength: 5 }),
+      fc.constantFrom("\ud83d", "\ude00", "\0", "😀", "é", " ", '"', "{", "}", "\\", "[1]", "[stop"),
+    ),
+    { maxLength: 6 },
+  )
   .map((parts) => parts.join(""));
 
 const anyArguments = fc.oneof(
-  { weight: 3, arbitrary: fc.dictionary(fc.constantFrom("code", "q", "n", "__proto__"), fc.oneof(anyText, fc.integer(), fc.array(anyText, { maxLength: 2 }))).map((value) => JSON.stringify(value)) },
+  {
+    weight: 3,
+    arbitrary: fc
+      .dictionary(
+        fc.constantFrom("code", "q", "n", "__proto__"),
+        fc.oneof(anyText, fc.integer(), fc.array(anyText, { maxLength: 2 })),
+      )
+      .map((value) => JSON.stringify(value)),
+  },
   { weight: 1, arbitrary: anyText },
   { weight: 1, arbitrary: fc.constantFrom("", "{}", "null", '{"code":"a', '{"code":"\\ud83d\\ude00"}') },
 );
 
 const anyPiece: fc.Arbitrary<readonly CompletionDelta[]> = fc.oneof(
   { weight: 4, arbitrary: anyText.map((text) => [content(text)]) },
-  { weight: 3, arbitrary: fc.tuple(anyText, fc.integer({ min: 0, max: 1 })).map(([text, block]) => [reasoning(text, block)]) },
+  {
+    weight: 3,
+    arbitrary: fc
+      .tuple(anyText, fc.integer({ min: 0, max: 1 }))
+      .map(([text, block]) => [reasoning(text, block)]),
+  },
   {
     weight: 3,
     arbitrary: fc
@@ -248,9 +300,18 @@ const anyPiece: fc.Arbitrary<readonly CompletionDelta[]> = fc.oneof(
   { weight: 1, arbitrary: anyArguments.map((text) => [call(6, { argumentsFragment: text })]) },
   { weight: 1, arbitrary: fc.constantFrom("search", "run_code").map((name) => [call(6, { name })]) },
   { weight: 1, arbitrary: anyText.map((text) => [delta("refusal", text)]) },
-  { weight: 1, arbitrary: fc.constant([delta("providerState", { provider: "p", data: new Uint8Array([1]) })]) },
-  { weight: 1, arbitrary: fc.nat(100).map((inputTokens) => [delta("usage", { usage: { inputTokens }, attempt: 1 })]) },
-  { weight: 1, arbitrary: fc.constant([delta("citation", { document: { documentId: "d", url: "https://ex.test" } })]) },
+  {
+    weight: 1,
+    arbitrary: fc.constant([delta("providerState", { provider: "p", data: new Uint8Array([1]) })]),
+  },
+  {
+    weight: 1,
+    arbitrary: fc.nat(100).map((inputTokens) => [delta("usage", { usage: { inputTokens }, attempt: 1 })]),
+  },
+  {
+    weight: 1,
+    arbitrary: fc.constant([delta("citation", { document: { documentId: "d", url: "https://ex.test" } })]),
+  },
   { weight: 1, arbitrary: fc.constant([delta("serverToolCall", { name: "web", callId: "w" })]) },
 );
 
@@ -278,10 +339,23 @@ export const anyRetriedStream: fc.Arbitrary<readonly CompletionDelta[]> = fc
 
 const toolPackets: fc.Arbitrary<readonly Packet[]> = fc.constantFrom(
   [],
-  [packet("bashToolStart", { cmd: "ls" }, undefined), packet("bashToolDelta", { stdout: "a" }, undefined), packet("bashToolDelta", { stdout: "b", exitCode: 0 }, undefined)],
+  [
+    packet("bashToolStart", { cmd: "ls" }, undefined),
+    packet("bashToolDelta", { stdout: "a" }, undefined),
+    packet("bashToolDelta", { stdout: "b", exitCode: 0 }, undefined),
+  ],
   [packet("openUrlStart", {}, undefined), packet("openUrlUrls", { urls: ["https://ex.test"] }, undefined)],
-  [packet("codingAgentStart", { query: "q" }, undefined), packet("codingAgentThinkingDelta", { content: "hm" }, undefined), packet("bashToolStart", { cmd: "ls" }, sub(0)), packet("codingAgentFinal", { answer: "a" }, undefined)],
-  [packet("researchAgentStart", { researchTask: "t" }, undefined), packet("intermediateReportStart", {}, undefined), packet("intermediateReportDelta", { content: "r" }, undefined)],
+  [
+    packet("codingAgentStart", { query: "q" }, undefined),
+    packet("codingAgentThinkingDelta", { content: "hm" }, undefined),
+    packet("bashToolStart", { cmd: "ls" }, sub(0)),
+    packet("codingAgentFinal", { answer: "a" }, undefined),
+  ],
+  [
+    packet("researchAgentStart", { researchTask: "t" }, undefined),
+    packet("intermediateReportStart", {}, undefined),
+    packet("intermediateReportDelta", { content: "r" }, undefined),
+  ],
 );
 
 function sub(subTurnIndex: number): Placement {
@@ -289,33 +363,52 @@ function sub(subTurnIndex: number): Placement {
 }
 
 const anyTool: fc.Arbitrary<SimulatedTool> = fc.record({
-  status: fc.constantFrom(ToolCallStatus.OK, ToolCallStatus.ERROR, ToolCallStatus.TIMEOUT, ToolCallStatus.DENIED),
+  status: fc.constantFrom(
+    ToolCallStatus.OK,
+    ToolCallStatus.ERROR,
+    ToolCallStatus.TIMEOUT,
+    ToolCallStatus.DENIED,
+  ),
   stopsTurn: fc.boolean(),
   packets: toolPackets,
 });
 
 const anyLane: fc.Arbitrary<SimulatedLane> = fc.record({
-  steps: fc.array(fc.oneof({ weight: 3, arbitrary: anyStream }, { weight: 1, arbitrary: anyRetriedStream }), { maxLength: 4 }),
+  steps: fc.array(fc.oneof({ weight: 3, arbitrary: anyStream }, { weight: 1, arbitrary: anyRetriedStream }), {
+    maxLength: 4,
+  }),
   tools: fc.array(anyTool, { maxLength: 3 }),
   maxCycles: fc.integer({ min: 1, max: 4 }),
 });
 
 /** The numbered packets of a whole turn of one to three lanes. */
 export const anyTurn: fc.Arbitrary<Packet[]> = fc
-  .tuple(fc.array(anyLane, { minLength: 1, maxLength: 3 }), fc.array(fc.nat(2), { minLength: 1, maxLength: 7 }))
+  .tuple(
+    fc.array(anyLane, { minLength: 1, maxLength: 3 }),
+    fc.array(fc.nat(2), { minLength: 1, maxLength: 7 }),
+  )
   .map(([lanes, order]) => simulateTurn(lanes, order));
 
 /** Cuts the texts of a stream anew: positions as fractions of each text. */
-export function recut(deltas: readonly CompletionDelta[], cutsOf: (length: number) => readonly number[]): CompletionDelta[] {
+export function recut(
+  deltas: readonly CompletionDelta[],
+  cutsOf: (length: number) => readonly number[],
+): CompletionDelta[] {
   return deltas.flatMap((each) => {
     const { delta: inner } = each;
-    if (inner.case === "content") return pieces(inner.value.text, cutsOf).map((text) => content(text, inner.value.blockIndex));
-    if (inner.case === "reasoning") return pieces(inner.value.text, cutsOf).map((text) => reasoning(text, inner.value.blockIndex));
+    if (inner.case === "content")
+      return pieces(inner.value.text, cutsOf).map((text) => content(text, inner.value.blockIndex));
+    if (inner.case === "reasoning")
+      return pieces(inner.value.text, cutsOf).map((text) => reasoning(text, inner.value.blockIndex));
     if (inner.case === "refusal") return pieces(inner.value, cutsOf).map((text) => delta("refusal", text));
     if (inner.case === "toolCall" && inner.value.argumentsFragment !== "") {
       const cut = pieces(inner.value.argumentsFragment, cutsOf);
       return cut.map((argumentsFragment, index) =>
-        delta("toolCall", { ...inner.value, argumentsFragment, complete: inner.value.complete && index === cut.length - 1 }),
+        delta("toolCall", {
+          ...inner.value,
+          argumentsFragment,
+          complete: inner.value.complete && index === cut.length - 1,
+        }),
       );
     }
     return [each];

@@ -12,12 +12,26 @@ import { finishStep, nextDelta, startStep } from "./decode.js";
 import { applyPacket, emptyTurnState, fold } from "./fold.js";
 import { hasLoneSurrogate } from "./packets.js";
 import { lanePlacementOf } from "./placement.js";
-import { anyRetriedStream, anyStream, anyTurn, brief, bytesOf, decodeStep, numbered, recut, shown, stepOptions, violations } from "./test-support.js";
+import {
+  anyRetriedStream,
+  anyStream,
+  anyTurn,
+  brief,
+  bytesOf,
+  decodeStep,
+  numbered,
+  recut,
+  shown,
+  stepOptions,
+  violations,
+} from "./test-support.js";
 
 const RUNS = { numRuns: 300 };
 
 /** A reader that starts in the middle of a turn. */
-const anyPoint = fc.tuple(anyTurn, fc.nat()).map(([packets, n]) => ({ packets, at: n % (packets.length + 1) }));
+const anyPoint = fc
+  .tuple(anyTurn, fc.nat())
+  .map(([packets, n]) => ({ packets, at: n % (packets.length + 1) }));
 
 describe("fold", () => {
   test("F1 folding a prefix and then the rest equals folding all, also over the encoded snapshot", () => {
@@ -39,10 +53,17 @@ describe("fold", () => {
     fc.assert(
       fc.property(anyPoint, fc.boolean(), ({ packets, at }, mustUnderstand) => {
         const unknown = { ...packets[0]!, mustUnderstand, payload: { case: undefined } } as Packet;
-        const mixed = [...packets.slice(0, at), unknown, ...packets.slice(at)].map((each, i) => ({ ...each, seq: i + 1 }));
+        const mixed = [...packets.slice(0, at), unknown, ...packets.slice(at)].map((each, i) => ({
+          ...each,
+          seq: i + 1,
+        }));
         const known = mixed.filter((each) => each !== mixed[at]);
         const state = fold(mixed);
-        expect(state).toMatchObject({ seq: mixed.length, unknownPackets: 1, mustUnderstandMissed: mustUnderstand });
+        expect(state).toMatchObject({
+          seq: mixed.length,
+          unknownPackets: 1,
+          mustUnderstandMissed: mustUnderstand,
+        });
         const expected = fold(known);
         expected.seq = mixed.length;
         expected.unknownPackets = 1;
@@ -58,7 +79,9 @@ describe("fold", () => {
       fc.property(anyTurn, (packets) => {
         const before = packets.map((each) => Buffer.from(toBinary(PacketSchema, each)).toString("hex"));
         fold(packets);
-        expect(packets.map((each) => Buffer.from(toBinary(PacketSchema, each)).toString("hex"))).toEqual(before);
+        expect(packets.map((each) => Buffer.from(toBinary(PacketSchema, each)).toString("hex"))).toEqual(
+          before,
+        );
       }),
       { numRuns: 100 },
     );
@@ -68,7 +91,8 @@ describe("fold", () => {
     fc.assert(
       fc.property(anyTurn, (packets) => {
         const state = emptyTurnState();
-        for (const each of packets) applyPacket(state, fromBinary(PacketSchema, toBinary(PacketSchema, each)));
+        for (const each of packets)
+          applyPacket(state, fromBinary(PacketSchema, toBinary(PacketSchema, each)));
         expect(bytesOf(state)).toBe(bytesOf(fold(packets)));
       }),
       { numRuns: 100 },
@@ -84,7 +108,8 @@ describe("decode", () => {
       fc.property(fc.oneof(anyStream, anyRetriedStream), anyCuts, (stream, fractions) => {
         const cutAtRandom = (length: number): number[] =>
           Array.from({ length: 3 }, () => Math.floor(fractions.next().value! * (length + 1)));
-        const perCharacter = (length: number): number[] => Array.from({ length: Math.max(0, length - 1) }, (_, i) => i + 1);
+        const perCharacter = (length: number): number[] =>
+          Array.from({ length: Math.max(0, length - 1) }, (_, i) => i + 1);
         const whole = summary(decodeStep(stream));
         expect(summary(decodeStep(recut(stream, cutAtRandom)))).toEqual(whole);
         expect(summary(decodeStep(recut(stream, perCharacter)))).toEqual(whole);
@@ -96,14 +121,16 @@ describe("decode", () => {
   test("D5 no packet holds half a surrogate pair, NUL or an empty text", () => {
     fc.assert(
       fc.property(fc.oneof(anyStream, anyRetriedStream), (stream) => {
-        for (const each of decodeStep(recut(stream, (length) => Array.from({ length }, (_, i) => i))).packets) {
+        for (const each of decodeStep(recut(stream, (length) => Array.from({ length }, (_, i) => i)))
+          .packets) {
           expect(hasLoneSurrogate(brief(each))).toBe(false);
           expect(brief(each)).not.toContain("\0");
           if (each.payload.case === "agentResponseDelta") expect(each.payload.value.content).not.toBe("");
           if (each.payload.case === "reasoningDelta") expect(each.payload.value.reasoning).not.toBe("");
           if (each.payload.case === "toolCallArgumentDelta") {
             expect(each.payload.value.raw).not.toBe("");
-            for (const text of Object.values(each.payload.value.argumentDeltas)) expect(hasLoneSurrogate(text)).toBe(false);
+            for (const text of Object.values(each.payload.value.argumentDeltas))
+              expect(hasLoneSurrogate(text)).toBe(false);
           }
         }
       }),
@@ -128,7 +155,22 @@ describe("decode", () => {
   });
 
   function summary({ packets, outcome }: ReturnType<typeof decodeStep>): unknown {
-    const cycle = [{ ...packets[0]!, placement: lanePlacementOf(0), payload: { case: "cycleStarted", value: { $typeName: "turnwire.packet.v1.CycleStarted", cycle: 1, modelId: "", attempt: 1, toolChoice: 0 } } } as Packet];
+    const cycle = [
+      {
+        ...packets[0]!,
+        placement: lanePlacementOf(0),
+        payload: {
+          case: "cycleStarted",
+          value: {
+            $typeName: "turnwire.packet.v1.CycleStarted",
+            cycle: 1,
+            modelId: "",
+            attempt: 1,
+            toolChoice: 0,
+          },
+        },
+      } as Packet,
+    ];
     const lane = fold(numbered([...cycle, ...packets])).lanes[0]!;
     const appended = new Map<string, string>();
     for (const { payload } of packets) {
@@ -139,7 +181,12 @@ describe("decode", () => {
       }
     }
     const order = packets.map((each) => each.payload.case).filter((each, i, all) => each !== all[i - 1]);
-    return { lane: shown(lane), outcome: { ...outcome, assistantMessage: outcome.assistantMessage }, appended, order };
+    return {
+      lane: shown(lane),
+      outcome: { ...outcome, assistantMessage: outcome.assistantMessage },
+      appended,
+      order,
+    };
   }
 });
 
@@ -160,7 +207,9 @@ describe("turns", () => {
         fc.pre(at > 0 && at < packets.length);
         const prefix = packets.slice(0, at);
         const state = fold(prefix);
-        const callIds = state.lanes.flatMap((lane) => lane.blocks.flatMap(({ block }) => (block.case === "tool" ? [block.value.call!.callId] : [])));
+        const callIds = state.lanes.flatMap((lane) =>
+          lane.blocks.flatMap(({ block }) => (block.case === "tool" ? [block.value.call!.callId] : [])),
+        );
         const how: CloseHow = {
           kind,
           stopReason: kind === "stopped" ? StopReason.USER_CANCELLED : StopReason.OWNER_LOST,

@@ -1,7 +1,8 @@
 /**
  * Golden turns: whole turns as they were written, with the state they fold to. Each is checked against the grammar and
  * replayed through fold, encoder and batches at every cursor. A change of these files is a change of the contract's
- * meaning; `UPDATE_GOLDEN=1` writes `state` and `text_by_seq` anew for a person to read.
+ * meaning; `UPDATE_GOLDEN=1` writes `state` and `text_by_seq` anew for a person to
+ * read (format the files afterwards).
  */
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -62,7 +63,11 @@ describe.each(files)("%s", (name) => {
       const suffix = fromBinary(PacketBatchSchema, trimBatch(log, cursor)).packets;
       const state = fold(suffix, fromBinary(TurnStateSchema, snapshot));
       expect(Buffer.from(toBinary(TurnStateSchema, state)).equals(expected), `from seq ${cursor}`).toBe(true);
-      expect(Buffer.from(toBinary(PacketBatchSchema, create(PacketBatchSchema, { packets: suffix }))).equals(trimBatch(log, cursor))).toBe(true);
+      expect(
+        Buffer.from(toBinary(PacketBatchSchema, create(PacketBatchSchema, { packets: suffix }))).equals(
+          trimBatch(log, cursor),
+        ),
+      ).toBe(true);
     }
   });
 });
