@@ -1,9 +1,7 @@
 /** Bounds the messages of a completion stream: one per read of the provider, but never larger than a reader can take. */
-import { create } from "@bufbuild/protobuf";
-import {
-  StreamCompletionResponseSchema,
-  type CompletionDelta,
-  type StreamCompletionResponse,
+import type {
+  CompletionDelta,
+  StreamCompletionResponse,
 } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { contentDelta, reasoningDelta, refusalDelta, toolCallDelta } from "./deltas.js";
 import { splitText } from "./well-formed.js";
@@ -23,7 +21,7 @@ export function batchDeltas(deltas: readonly CompletionDelta[]): StreamCompletio
     for (const piece of textOf(delta).length > MAX_TEXT_CHARS ? cut(delta) : [delta]) {
       const size = BYTES_PER_DELTA + textOf(piece).length * BYTES_PER_CHAR;
       if (bytes + size > MAX_RESPONSE_BYTES && batch.length > 0) {
-        batches.push(create(StreamCompletionResponseSchema, { deltas: batch }));
+        batches.push(responseOf(batch));
         batch = [];
         bytes = 0;
       }
@@ -31,8 +29,12 @@ export function batchDeltas(deltas: readonly CompletionDelta[]): StreamCompletio
       bytes += size;
     }
   }
-  if (batch.length > 0) batches.push(create(StreamCompletionResponseSchema, { deltas: batch }));
+  if (batch.length > 0) batches.push(responseOf(batch));
   return batches;
+}
+
+function responseOf(deltas: CompletionDelta[]): StreamCompletionResponse {
+  return { $typeName: "turnwire.llm.v1.StreamCompletionResponse", deltas };
 }
 
 /** The text of a delta that can be cut; "" for all others. */

@@ -1,3 +1,4 @@
+import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { DEFAULT_LLM_LIMITS, loadLlmConfig } from "./config.js";
@@ -86,6 +87,14 @@ models:
       tools: false,
       thinkTags: true,
     });
+  });
+
+  test("the example of docs/models.md is valid", () => {
+    const page = readFileSync(new URL("../../docs/models.md", import.meta.url), "utf8");
+    const example = /```yaml\n([\s\S]*?)```/.exec(page)?.[1] ?? "";
+    const config = load(example, { LOCAL_KEY: "k" });
+    expect(config.models).toMatchObject([{ id: "small", upstreamModel: "org/small-7b", thinkTags: true }]);
+    expect(config.limits).toMatchObject({ firstTokenTimeoutMs: 120_000 });
   });
 
   test("the environment's provider stands beside the file's, unless the file uses its key or name", () => {

@@ -129,7 +129,8 @@ export class ModelCatalog {
         contextTokens,
       }));
     } catch (error) {
-      listing.failed = TurnError.from(error);
+      listing.failed =
+        error instanceof TurnError ? error : new TurnError(ErrorCode.UPSTREAM_UNAVAILABLE, { cause: error });
       this.#logger.warn(
         { provider: provider.name, err: listing.failed },
         "the model provider could not list its models",

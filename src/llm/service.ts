@@ -16,10 +16,10 @@ import {
   type StreamCompletionRequest,
   type StreamCompletionResponse,
 } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
-import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
+import { ErrorCode, type TurnError as TurnErrorMessage } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { assertNever } from "../lib/assert-never.js";
 import type { Clock } from "../lib/clock.js";
-import { TurnError } from "../lib/errors.js";
+import { errorCodeName, TurnError } from "../lib/errors.js";
 import type { Logger } from "../lib/log.js";
 import {
   bindService,
@@ -96,16 +96,16 @@ export function createLlmService({ config, clock, logger }: LlmServiceDeps): Llm
     prepared: PreparedCompletion,
     signal: AbortSignal,
   ): AsyncGenerator<StreamFrame<StreamCompletionResponse>, void, undefined> {
+    const facts = { provider: provider.name, model: model.id };
     try {
       for await (const deltas of prepared.stream()) {
+        const end = deltas.at(-1)?.delta;
+        if (end?.case === "error") logger.warn({ ...facts, ...describe(end.value) }, "a model call failed");
         for (const response of batchDeltas(deltas)) yield messageFrame(response);
       }
     } catch (error) {
       signal.throwIfAborted();
-      logger.error(
-        { err: error, provider: provider.name, model: model.id },
-        "a model call failed inside Turnwire",
-      );
+      logger.error({ err: error, ...facts }, "a model call failed inside Turnwire");
       for (const response of batchDeltas([errorDelta(TurnError.from(error), model.id)]))
         yield messageFrame(response);
     }
@@ -121,6 +121,11 @@ export function createLlmService({ config, clock, logger }: LlmServiceDeps): Llm
       await Promise.all(providers.map((provider) => provider.close()));
     },
   };
+}
+
+/** What the log says of a failed call: the public words, which hold no secret. */
+function describe(error: TurnErrorMessage): Readonly<Record<string, string>> {
+  return { code: errorCodeName(error.code), failure: error.message };
 }
 
 function createProvider(provider: ProviderConfig, config: LlmConfig, clock: Clock): CompletionProvider {

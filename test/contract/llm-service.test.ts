@@ -588,6 +588,20 @@ describe("llm peer - refusals before anything is sent", () => {
   }
 });
 
+test("llm peer - more calls at once than allowed are refused, and taken again when there is room", async () => {
+  const config = openAiConfig();
+  await withPeer({ ...config, limits: { ...config.limits, maxCalls: 1 } }, async (small) => {
+    upstream.reply([gate("full"), ...answerScript("first")]);
+    const first = ask(small);
+    await upstream.reached("full");
+    await expect(ask(small)).rejects.toMatchObject({ code: ErrorCode.OVERLOADED });
+    upstream.open("full");
+    expect(await first).toMatchObject({ text: "first" });
+    upstream.reply(answerScript("second"));
+    expect(await ask(small)).toMatchObject({ text: "second" });
+  });
+});
+
 describe("llm peer - models", () => {
   const list = async (from: Peer, page: object = {}) =>
     from.client.unary(
