@@ -6,7 +6,7 @@
  *   buildIfStale()                  build when a source is newer than the last build, else do nothing
  */
 import { build } from "esbuild";
-import { copyFile, mkdir, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { copyFile, mkdir, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -40,10 +40,11 @@ async function sources() {
 export async function buildAll() {
   const files = await sources();
   const print = await fingerprint(files);
-  await rm(dist, { recursive: true, force: true });
+  // Built beside the old one and swapped in whole: whoever runs from dist/ meanwhile never finds half of it.
+  const fresh = `${dist}.${process.pid}`;
   await build({
     entryPoints: files.filter(isCode),
-    outdir: dist,
+    outdir: fresh,
     outbase: root,
     format: "esm",
     platform: "node",
@@ -52,11 +53,15 @@ export async function buildAll() {
     logLevel: "warning",
   });
   for (const file of files.filter(isAsset)) {
-    const target = path.join(dist, path.relative(root, file));
+    const target = path.join(fresh, path.relative(root, file));
     await mkdir(path.dirname(target), { recursive: true });
     await copyFile(file, target);
   }
-  await writeFile(stamp, JSON.stringify({ fingerprint: print }));
+  await writeFile(path.join(fresh, "build.json"), JSON.stringify({ fingerprint: print }));
+  const old = `${dist}.old.${process.pid}`;
+  await rename(dist, old).catch(() => undefined); // there was none
+  await rename(fresh, dist);
+  await rm(old, { recursive: true, force: true });
 }
 
 /** True when it built. A container image without sources runs what it has. */

@@ -11,6 +11,8 @@ import { claimTurn } from "../replay/claim.js";
 import type { TurnRow } from "../store/store.js";
 import type { TurnPlan } from "./accept-turn.js";
 import { ActiveTurn } from "./active-turn.js";
+import { packet } from "../turn/packets.js";
+import { turnPlacement } from "../turn/placement.js";
 import type { ChatDeps } from "./ports.js";
 import { runTurn } from "./run-turn.js";
 import { saveTextFile } from "./text-file.js";
@@ -22,7 +24,7 @@ const END_TURNS_AT_FULLNESS = 0.9;
 export class ActiveTurns {
   readonly #deps: ChatDeps;
   readonly #life = new AbortController();
-  /** From the accept on; resolved when the claim is in the log. */
+  /** From the accept on; resolved when the claim and TurnStarted are in the log. */
   readonly #turns = new Map<string, Promise<ActiveTurn>>();
   readonly #running = new Map<string, ActiveTurn>();
   #draining = false;
@@ -68,7 +70,7 @@ export class ActiveTurns {
     assemble: () => Promise<readonly ModelMessage[]>,
     stopRequested: boolean,
   ): void {
-    const claimed = this.#claim(row, plan);
+    const claimed = this.#begin(row, plan);
     this.#turns.set(row.turnId, claimed);
     void this.#run(row, plan, claimed, assemble, stopRequested);
   }
@@ -104,7 +106,7 @@ export class ActiveTurns {
     }
   }
 
-  async #claim(row: TurnRow, plan: TurnPlan): Promise<ActiveTurn> {
+  async #begin(row: TurnRow, plan: TurnPlan): Promise<ActiveTurn> {
     const { log, clock, incarnation } = this.#deps;
     const key = { turnId: row.turnId, partition: row.partition };
     const claim = await claimTurn(log, key, {
@@ -121,12 +123,16 @@ export class ActiveTurns {
         clock,
         this.life,
       );
-    return new ActiveTurn(this.#deps, {
+    const turn = new ActiveTurn(this.#deps, {
       row,
       claim,
       startedAtMs: timestampMs(plan.started.startedAt!),
       life: this.life,
     });
+    // In the log before anybody can stop the turn: whatever ends it, it has begun.
+    await turn.writer.write([packet("turnStarted", plan.started, turnPlacement())]);
+    await turn.writer.flush();
+    return turn;
   }
 
   #armDeadline(turn: ActiveTurn, deadlineMs: number): AbortController {

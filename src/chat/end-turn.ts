@@ -80,7 +80,7 @@ function toolCallRows(lane: LaneState): ToolCallRow[] {
         modelIndex: lane.modelIndex,
         cycle: block.cycle,
         toolId: tool.call?.toolId ?? "",
-        argumentsJson: tool.ready?.argumentsJson ?? tool.argumentsJson,
+        argumentsJson: tool.argumentsJson || (tool.ready?.argumentsJson ?? ""),
         status: tool.result?.status ?? ToolCallStatus.UNSPECIFIED,
         modelText: tool.result?.modelText ?? "",
       },

@@ -113,9 +113,9 @@ async function closeRunning(
     await writer.write([packet("turnStarted", started, turnPlacement())]);
     await writer.flush();
   }
-  const how = await closeReason(deps, row, reason);
-  await writer.seal();
-  writer.close(closeOpen(writer.state, how));
+  // Lanes that all had their ends when the owner died are a turn like any other: only its terminal was missing.
+  const how = writer.state.lanes.every((lane) => lane.end) ? undefined : await howItEnds(deps, row, reason);
+  if (how) writer.close(closeOpen(writer.state, how));
   await endTurn(turn, how);
   return lastContentSeq;
 }
@@ -137,7 +137,7 @@ async function keepLongInput(deps: ChatDeps, row: TurnRow, epoch: number, fileId
   await saveTextFile(deps, row, epoch, fileId, "message.txt", text);
 }
 
-async function closeReason(deps: ChatDeps, row: TurnRow, reason: RecoveryReason): Promise<CloseHow> {
+async function howItEnds(deps: ChatDeps, row: TurnRow, reason: RecoveryReason): Promise<CloseHow> {
   const checkpoints = await deps.store.listCheckpoints(row.turnId);
   const settledResults = new Map<string, ToolCallResult>();
   for (const checkpoint of checkpoints)

@@ -125,8 +125,10 @@ function modelCall(
   action: CallModel,
   placement: LanePlacement,
 ): ModelCall {
-  const { models, clock } = run.turn.deps;
-  return { models, request, step: stepOptions(run, action, placement), clock, signal: run.signal };
+  const { turn, signal } = run;
+  const { models, clock } = turn.deps;
+  const saveText = (name: string, text: string): Promise<string> => turn.saveTextFile(name, text);
+  return { models, request, step: stepOptions(run, action, placement), clock, saveText, signal };
 }
 
 function completionRequest(

@@ -6,8 +6,7 @@ import { StopReason } from "../../gen/turnwire/packet/v1/common_pb.js";
 import type { Packet } from "../../gen/turnwire/packet/v1/packet_pb.js";
 import type { ModelMessage } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { closeOpen, type CloseHow } from "../turn/close-open.js";
-import { errorMessage, packet } from "../turn/packets.js";
-import { turnPlacement } from "../turn/placement.js";
+import { errorMessage } from "../turn/packets.js";
 import type { LanePlan, TurnPlan } from "./accept-turn.js";
 import { TurnEnded, type ActiveTurn } from "./active-turn.js";
 import { endTurn } from "./end-turn.js";
@@ -15,7 +14,7 @@ import { runCycles } from "./run-cycles.js";
 import { FencedError } from "./turn-writer.js";
 
 /**
- * Runs a claimed turn to its end. Never throws for what goes wrong inside the turn: that becomes its typed end. Throws
+ * Runs a turn that has its claim and TurnStarted in the log to its end. Never throws for what goes wrong inside the turn: that becomes its typed end. Throws
  * FencedError when the turn belongs to another process now, and the log's typed error when nothing can be appended.
  */
 export async function runTurn(
@@ -26,7 +25,6 @@ export async function runTurn(
   const { writer, signal } = turn;
   let how: CloseHow | undefined;
   try {
-    await writer.write([packet("turnStarted", plan.started, turnPlacement())]);
     const messages = await abortable(assemble(), signal);
     const lanes = plan.lanes.map((lane) => runLane(turn, plan, lane, messages));
     for await (const packets of merge(lanes, signal)) await writer.write(packets);

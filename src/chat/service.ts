@@ -23,6 +23,7 @@ import {
   type SendReceipt,
   type StopTurnRequest,
 } from "../../gen/turnwire/chat/v1/chat_service_pb.js";
+import { CursorAheadSchema } from "../../gen/turnwire/chat/v1/errors_pb.js";
 import { TurnStateSchema, type TurnState } from "../../gen/turnwire/chat/v1/turn_state_pb.js";
 import { SessionSettingsSchema, TurnStatus } from "../../gen/turnwire/chat/v1/types_pb.js";
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
@@ -324,6 +325,7 @@ async function getTurnPart(
   if (request.atSeq > head)
     throw new TurnError(ErrorCode.CURSOR_AHEAD, {
       message: `at_seq ${request.atSeq} is beyond the head ${head} of the turn`,
+      typed: [{ desc: CursorAheadSchema, value: { headSeq: head } }],
     });
   const atSeq = Number(token[1]) || request.atSeq || head;
   const state = await foldTurn(reader, turn, atSeq, signal);

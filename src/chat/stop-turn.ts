@@ -86,7 +86,7 @@ async function stopHere(
     });
   }
   const stopSeq = await turn.stop(StopReason.USER_CANCELLED, modelIndex);
-  await deps.store.answerStop(turnId, stopSeq);
+  await deps.store.answerStop(turnId, stopSeq, modelIndex);
   return stopSeq;
 }
 

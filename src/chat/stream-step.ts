@@ -21,6 +21,8 @@ export interface ModelCall {
   readonly request: StreamCompletionRequest;
   readonly step: StepOptions;
   readonly clock: Clock;
+  /** Stores what is too long for a packet; the file's id. */
+  readonly saveText: (name: string, text: string) => Promise<string>;
   /** Aborted = the turn or the lane ends: the generator throws the reason, and closing what is open is up to the end. */
   readonly signal: AbortSignal;
 }
@@ -48,6 +50,22 @@ export async function* streamStep(call: ModelCall): AsyncGenerator<readonly Pack
     failure ? { kind: "failed", error: errorMessage(failure) } : { kind: "done" },
     elapsedMs(),
   );
+  await keepLongArguments(call, end.packets, end.outcome);
   if (end.packets.length > 0) yield end.packets;
   return end.outcome;
+}
+
+/** Arguments that ToolCallReady had to cut are kept whole in a file that it names. */
+async function keepLongArguments(
+  call: ModelCall,
+  packets: readonly Packet[],
+  outcome: StepOutcome,
+): Promise<void> {
+  for (const { payload } of packets) {
+    if (payload.case !== "toolCallReady" || !payload.value.truncated) continue;
+    const ready = payload.value;
+    const whole = outcome.calls.find((decoded) => decoded.callId === ready.callId);
+    if (whole)
+      ready.argumentsFileId = await call.saveText(`${whole.toolName}-arguments.json`, whole.argumentsJson);
+  }
 }
