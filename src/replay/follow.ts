@@ -13,7 +13,7 @@
  * 4. A follower that ends, fails or is aborted is forgotten at once, also when its consumer never comes back.
  */
 import type { Clock } from "../lib/clock.js";
-import { TurnError } from "../lib/errors.js";
+import type { TurnError } from "../lib/errors.js";
 import type { Logger } from "../lib/log.js";
 import { EntryReader, ReadCursor, type EntryStore } from "./entry-reader.js";
 import { NOTHING, type LoggedEntry, type Position, type ReadOptions, type TurnLogKey } from "./replay-log.js";

@@ -33,8 +33,6 @@ function subjectToken(turnId: string): string {
   return turnId;
 }
 
-const encoder = new TextEncoder();
-
 /**
  * The headers of an append. The client's own header object costs more than the rest of a publish; all that a publish asks
  * of one is its bytes.
@@ -50,7 +48,7 @@ export function encodeEntryHeaders(
     `NATS/1.0\r\n${EXPECTED}: ${expected}\r\n${EPOCH}: ${entry.epoch}\r\n${INCARNATION}: ${entry.incarnation}\r\n` +
     `${FIRST_SEQ}: ${entry.firstSeq}\r\n${LAST_SEQ}: ${entry.lastSeq}\r\n` +
     `${entry.terminal ? `${TERMINAL}: 1\r\n` : ""}${entry.erased ? `${ERASED}: 1\r\n` : ""}\r\n`;
-  const bytes = encoder.encode(block);
+  const bytes = Buffer.from(block, "latin1"); // all of it is ASCII
   return { encode: () => bytes } as unknown as MsgHdrs;
 }
 

@@ -19,10 +19,9 @@ export class NoAnswerError extends Error {
 }
 
 interface Waiter {
-  /** Takes one answer; true = that was the last. */
-  take(message: Msg): boolean;
+  take(message: Msg): void;
   fail(error: NoAnswerError): void;
-  deadlineMs: number;
+  readonly deadlineMs: number;
 }
 
 const SWEEP_MS = 100;
@@ -56,23 +55,8 @@ export class NatsInbox {
   /** Publishes, and resolves with the one answer. Rejects with NoAnswerError. */
   ask(subject: string, payload: Uint8Array | string, headers?: MsgHdrs): Promise<Msg> {
     return new Promise((resolve, reject) => {
-      const take = (message: Msg): boolean => {
-        resolve(message);
-        return true;
-      };
-      this.#send(subject, payload, headers, { take, fail: reject, deadlineMs: 0 });
-    });
-  }
-
-  /** Publishes, and hands each answer to `take` until that returns true. Rejects when none came for the time limit. */
-  collect(subject: string, payload: string, take: (message: Msg) => boolean): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const takeOne = (message: Msg): boolean => {
-        const last = take(message);
-        if (last) resolve();
-        return last;
-      };
-      this.#send(subject, payload, undefined, { take: takeOne, fail: reject, deadlineMs: 0 });
+      const deadlineMs = performance.now() + this.#timeoutMs;
+      this.#send(subject, payload, headers, { take: resolve, fail: reject, deadlineMs });
     });
   }
 
@@ -94,7 +78,6 @@ export class NatsInbox {
   #send(subject: string, payload: Uint8Array | string, headers: MsgHdrs | undefined, waiter: Waiter): void {
     this.#count += 1;
     const token = this.#count.toString(36);
-    waiter.deadlineMs = performance.now() + this.#timeoutMs;
     this.#waiters.set(token, waiter);
     try {
       const reply = this.#prefix + token;
@@ -110,21 +93,17 @@ export class NatsInbox {
     const token = message.subject.slice(this.#prefix.length);
     const waiter = this.#waiters.get(token);
     if (!waiter) return; // too late
-    if (message.data.length === 0 && message.headers?.code === 503) {
-      this.#waiters.delete(token);
-      waiter.fail(new NoAnswerError("no_responders"));
-    } else if (waiter.take(message)) {
-      this.#waiters.delete(token);
-    } else {
-      waiter.deadlineMs = performance.now() + this.#timeoutMs;
-    }
+    this.#waiters.delete(token);
+    const nobody = message.data.length === 0 && message.headers?.code === 503;
+    if (nobody) waiter.fail(new NoAnswerError("no_responders"));
+    else waiter.take(message);
   }
 
   #sweep(): void {
     if (this.#waiters.size === 0) return;
     const now = performance.now();
     for (const [token, waiter] of this.#waiters) {
-      if (waiter.deadlineMs > now) continue;
+      if (waiter.deadlineMs > now) return; // they stand in the order they were asked
       this.#waiters.delete(token);
       waiter.fail(new NoAnswerError("timeout"));
     }

@@ -1,5 +1,5 @@
 /** Plain reads of the stream: heads from the leader, everything else by direct gets. No consumer is ever made. */
-import type { Msg, NatsConnection } from "nats";
+import type { Msg } from "nats";
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError } from "../lib/errors.js";
 import { PAGE_BYTES, PAGE_ENTRIES } from "./entry-reader.js";
@@ -7,25 +7,29 @@ import { decodeEntry, logSubject, parseHeaderBlock } from "./nats-entry.js";
 import { NoAnswerError, type NatsInbox } from "./nats-inbox.js";
 import { callJetStream, JetStreamError, NO_MESSAGE_FOUND, STREAM_NOT_FOUND } from "./nats-stream.js";
 import { NOTHING, type LoggedEntry, type Position, type TurnLogKey } from "./replay-log.js";
+import { Slots } from "./slots.js";
 
 /** Turns whose heads are asked for at the same time. */
 const HEADS_AT_ONCE = 32;
-/** First server version that answers one direct get with many messages. */
-const BATCH_GET_SINCE = [2, 11] as const;
+/**
+ * Pages read at the same time. The server answers direct gets on the connection's own read loop, searching as it goes: what
+ * comes behind them, appends and pings too, waits. For the same reason there are no batched gets: one of 64 entries in a
+ * stream of 1,000 interleaved turns held the loop for 100 ms and more, and cost the server no less than 64 single ones.
+ */
+const PAGES_AT_ONCE = 16;
 
 interface StoredMessage {
   readonly message: { readonly seq: number; readonly hdrs?: string; readonly data?: string };
 }
 
 export class NatsReads {
-  readonly #connection: NatsConnection;
   readonly #inbox: NatsInbox;
   readonly #stream: string;
   readonly #onMissing: () => Promise<void>;
+  readonly #pageSlots = new Slots(PAGES_AT_ONCE);
 
   /** `onMissing` is called (and waited for) when the stream is not there. */
-  constructor(connection: NatsConnection, inbox: NatsInbox, stream: string, onMissing: () => Promise<void>) {
-    this.#connection = connection;
+  constructor(inbox: NatsInbox, stream: string, onMissing: () => Promise<void>) {
     this.#inbox = inbox;
     this.#stream = stream;
     this.#onMissing = onMissing;
@@ -75,18 +79,11 @@ export class NatsReads {
 
   /** See `EntryStore.page`. A replica that lags behind is made good by the leader. */
   async page(turn: TurnLogKey, after: Position, upTo: Position): Promise<readonly LoggedEntry[]> {
-    const entries = this.#hasBatchGet()
-      ? await this.#batch(turn, after)
-      : await this.#chain(turn, after, upTo);
+    const entries = await this.#pageSlots.run(() => this.#chain(turn, after, upTo));
     const wanted = entries.filter((entry) => entry.position <= upTo);
     if (wanted.length > 0 || entries.length > 0) return wanted;
     const entry = await this.#fromLeader({ seq: after + 1, next_by_subj: logSubject(turn) });
     return entry && entry.position <= upTo ? [entry] : [];
-  }
-
-  #hasBatchGet(): boolean {
-    const [major = 0, minor = 0] = (this.#connection.info?.version ?? "").split(".").map(Number);
-    return major > BATCH_GET_SINCE[0] || (major === BATCH_GET_SINCE[0] && minor >= BATCH_GET_SINCE[1]);
   }
 
   async #chain(turn: TurnLogKey, after: Position, upTo: Position): Promise<LoggedEntry[]> {
@@ -99,31 +96,6 @@ export class NatsReads {
       bytes += entry.batch.length;
       from = entry.position + 1;
     }
-    return entries;
-  }
-
-  async #batch(turn: TurnLogKey, after: Position): Promise<LoggedEntry[]> {
-    const entries: LoggedEntry[] = [];
-    const failures: unknown[] = [];
-    const next = logSubject(turn);
-    const request = { seq: after + 1, next_by_subj: next, batch: PAGE_ENTRIES, max_bytes: PAGE_BYTES };
-    await this.#answered(() =>
-      this.#inbox.collect(this.#directGet, JSON.stringify(request), (message) => {
-        const code = message.headers?.code ?? 0;
-        if (code !== 0) {
-          if (code !== 204 && code !== 404)
-            failures.push(new JetStreamError(code, message.headers?.description ?? ""));
-          return true; // 204: that was all; 404: there is none
-        }
-        try {
-          entries.push(fromDirectGet(message));
-        } catch (error) {
-          failures.push(error);
-        }
-        return false;
-      }),
-    );
-    if (failures.length > 0) throw failures[0];
     return entries;
   }
 

@@ -152,7 +152,7 @@ class OnJetStream implements NatsReplayLog {
       logger: options.logger,
     };
     this.#inbox = new NatsInbox(connection, { timeoutMs: options.ackTimeoutMs ?? 1_000 });
-    this.#reads = new NatsReads(connection, this.#inbox, this.#streamOptions.stream, () => this.#identify());
+    this.#reads = new NatsReads(this.#inbox, this.#streamOptions.stream, () => this.#identify());
     this.#tails = new TurnTails({
       store: {
         head: (turn) => this.#reads.head(turn),
