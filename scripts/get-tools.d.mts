@@ -1,0 +1,8 @@
+/** Path of the program, from PATH or the cache; undefined = it is not here. */
+export function findTool(name: "grpcurl" | "ghz" | "python"): string | undefined;
+
+/** Fetches the tool if it is not here: its path, or a sentence that says why it cannot be had. */
+export function getTool(
+  name: "grpcurl" | "ghz" | "python",
+  print?: (line: string) => void,
+): { readonly path: string; readonly missing?: undefined } | { readonly path?: undefined; readonly missing: string };
