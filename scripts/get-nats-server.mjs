@@ -105,7 +105,7 @@ function fromGo(print, version) {
 function keep(binary, print) {
   fs.chmodSync(binary, 0o755);
   const said = execFileSync(binary, ["--version"], { encoding: "utf8" });
-  const version = /v(\d+\.\d+\.\d+)/.exec(said)?.[1];
+  const version = /nats-server:? v(\d+\.\d+\.\d+)/.exec(said)?.[1];
   if (!version) throw new Error(`cannot read the version in "${said.trim()}"`);
   const folder = path.join(cache, version);
   fs.mkdirSync(folder, { recursive: true });

@@ -7,7 +7,7 @@
  * it is needed is started again on the same port. It outlives this process when that is killed.
  */
 import { execFileSync, spawn, type ChildProcess } from "node:child_process";
-import { randomBytes } from "node:crypto";
+import { createHash, randomBytes } from "node:crypto";
 import fs from "node:fs";
 import net from "node:net";
 import path from "node:path";
@@ -57,7 +57,7 @@ function describe(file: string): NatsServerBinary | undefined {
   try {
     fs.accessSync(file, fs.constants.X_OK);
     const said = execFileSync(file, ["--version"], { encoding: "utf8", timeout: 5_000 });
-    const version = /v(\d+\.\d+\.\d+)/.exec(said)?.[1];
+    const version = /nats-server:? v(\d+\.\d+\.\d+)/.exec(said)?.[1];
     return version === undefined ? undefined : { path: file, version };
   } catch {
     return undefined; // not there, or not a program for this machine
@@ -120,6 +120,8 @@ class NatsServerProcess implements RunningNatsServer {
   readonly #options: StartNatsServerOptions;
   readonly #recordFile: string;
   readonly #password: string;
+  /** The server greets with it: so a port that answers is known to be ours. */
+  readonly #name: string;
   #record: ServerRecord | undefined;
   #stopping = false;
   #restartsAtMs: number[] = [];
@@ -130,6 +132,7 @@ class NatsServerProcess implements RunningNatsServer {
     this.#options = options;
     this.#recordFile = path.join(options.dataDir, "nats.json");
     this.#password = readOrMakeSecret(path.join(options.dataDir, "nats.secret"));
+    this.#name = `turnwire-${createHash("sha256").update(this.#password).digest("hex").slice(0, 16)}`;
   }
 
   get #current(): ServerRecord {
@@ -153,15 +156,12 @@ class NatsServerProcess implements RunningNatsServer {
     const left = readRecord(this.#recordFile);
     if (left && isAlive(left)) {
       const wanted = this.#options.port ?? left.port;
-      if (
-        left.version === this.#options.binary.version &&
-        left.port === wanted &&
-        (await answers(left.port))
-      ) {
+      const responsive = await greets(left.port, this.#name);
+      if (responsive && left.version === this.#options.binary.version && left.port === wanted) {
         this.#adopt(left);
         return;
       }
-      await endProcess(left);
+      await endProcess(left, responsive ? ["SIGTERM", "SIGKILL"] : ["SIGKILL"]);
     }
     const lastPort = left && (await isFree(left.port)) ? left.port : undefined;
     await this.#launch(this.#options.port ?? lastPort ?? (await freePort()));
@@ -199,7 +199,9 @@ class NatsServerProcess implements RunningNatsServer {
     fs.closeSync(stderr);
     const exited = new Promise<string>((resolve) => {
       child.once("error", (error) => resolve(error.message));
-      child.once("exit", (code, signal) => resolve(`ended (${signal ?? code}): ${lastLines(errors)}`));
+      child.once("exit", (code, signal) =>
+        resolve(`ended (${signal ?? code}): ${lastLines(errors, path.join(dataDir, "nats.log"))}`),
+      );
     });
     const { pid } = child;
     if (pid === undefined) throw new Error(`nats-server did not start: ${await exited}`);
@@ -207,7 +209,7 @@ class NatsServerProcess implements RunningNatsServer {
     writeAtomically(this.#recordFile, JSON.stringify(record));
     this.#record = record;
     child.unref();
-    const why = await Promise.race([exited, ready(port, child)]);
+    const why = await Promise.race([exited, ready(port, this.#name, child)]);
     if (why !== undefined) {
       await endProcess(record);
       throw new Error(`nats-server did not start: ${why}`);
@@ -247,7 +249,7 @@ class NatsServerProcess implements RunningNatsServer {
       "host: 127.0.0.1",
       `port: ${port}`,
       ...(monitorPort === undefined ? [] : [`http: "127.0.0.1:${monitorPort}"`]),
-      "server_name: turnwire",
+      `server_name: ${this.#name}`,
       "max_payload: 1MB",
       `log_file: ${JSON.stringify(path.join(dataDir, "nats.log"))}`,
       "logfile_size_limit: 10MB",
@@ -284,8 +286,11 @@ function writeAtomically(file: string, text: string): void {
   fs.renameSync(`${file}.new`, file);
 }
 
-async function endProcess(record: ServerRecord): Promise<void> {
-  for (const signal of ["SIGTERM", "SIGKILL"] as const) {
+async function endProcess(
+  record: ServerRecord,
+  signals: readonly NodeJS.Signals[] = ["SIGTERM", "SIGKILL"],
+): Promise<void> {
+  for (const signal of signals) {
     if (!isAlive(record)) return;
     try {
       process.kill(record.pid, signal);
@@ -299,18 +304,18 @@ async function endProcess(record: ServerRecord): Promise<void> {
 }
 
 /** Resolves undefined when the server takes connections, or says why not. */
-async function ready(port: number, child: ChildProcess): Promise<string | undefined> {
+async function ready(port: number, name: string, child: ChildProcess): Promise<string | undefined> {
   const deadline = performance.now() + READY_WITHIN_MS;
   while (performance.now() < deadline) {
     if (child.exitCode !== null || child.signalCode !== null) return new Promise(() => undefined); // `exited` says why
-    if (await answers(port)) return undefined;
+    if (await greets(port, name)) return undefined;
     await systemClock.sleep(10);
   }
   return `it did not answer within ${READY_WITHIN_MS} ms`;
 }
 
-/** Whether a NATS server greets on the port within a second. */
-function answers(port: number): Promise<boolean> {
+/** Whether the NATS server of that name greets on the port within a second. */
+function greets(port: number, name: string): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = net.connect({ host: "127.0.0.1", port });
     const done = (yes: boolean): void => {
@@ -318,7 +323,12 @@ function answers(port: number): Promise<boolean> {
       resolve(yes);
     };
     socket.setTimeout(1_000, () => done(false));
-    socket.once("data", (greeting) => done(greeting.subarray(0, 5).toString() === "INFO "));
+    let greeting = "";
+    socket.setEncoding("utf8").on("data", (text: string) => {
+      greeting += text;
+      if (greeting.includes("\r\n"))
+        done(greeting.startsWith("INFO ") && greeting.includes(`"server_name":"${name}"`));
+    });
     socket.once("error", () => done(false));
     socket.once("end", () => done(false));
   });
@@ -344,10 +354,14 @@ function isFree(port: number): Promise<boolean> {
   });
 }
 
-function lastLines(file: string): string {
-  try {
-    return fs.readFileSync(file, "utf8").trim().split("\n").slice(-3).join(" | ");
-  } catch {
-    return ""; // the folder was removed meanwhile
-  }
+/** The last lines of these files; those that are not there are left out. */
+function lastLines(...files: readonly string[]): string {
+  const lines = files.flatMap((file) => {
+    try {
+      return fs.readFileSync(file, "utf8").trim().split("\n").slice(-3);
+    } catch {
+      return []; // the folder was removed meanwhile, or nothing was written yet
+    }
+  });
+  return lines.filter((line) => line !== "").join(" | ");
 }
