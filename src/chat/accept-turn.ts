@@ -43,7 +43,6 @@ export interface TurnPlan {
   readonly started: TurnStarted;
   /** The whole input, however long. */
   readonly input: UserInput;
-  readonly parentMessageId: string | undefined;
   readonly lanes: readonly LanePlan[];
   readonly tools: readonly Tool[];
   readonly forcedToolId: string | undefined;
@@ -92,7 +91,7 @@ export async function acceptTurn(
       settings: request.newSession ? toBinary(SessionSettingsSchema, request.newSession) : new Uint8Array(),
       title: titleFrom(request.text),
     },
-    parentMessageId: plan.parentMessageId,
+    parentMessageId: request.position.case === "parentMessageId" ? request.position.value : undefined,
     turnId: plan.started.turnId,
     userMessageId: plan.started.userMessageId,
     userInput: toBinary(UserInputSchema, plan.input),
@@ -108,12 +107,7 @@ export async function acceptTurn(
   });
   switch (outcome.kind) {
     case "accepted":
-      return {
-        kind: "accepted",
-        turn: outcome.turn,
-        plan: { ...plan, parentMessageId: plan.parentMessageId ?? session?.currentMessageId },
-        stopRequested: outcome.stopRequested,
-      };
+      return { kind: "accepted", turn: outcome.turn, plan, stopRequested: outcome.stopRequested };
     case "replayed":
       return outcome;
     case "conflict":
@@ -165,7 +159,6 @@ async function resolvePlan(
   return {
     started,
     input,
-    parentMessageId: request.position.case === "parentMessageId" ? request.position.value : undefined,
     lanes,
     tools,
     forcedToolId,

@@ -22,9 +22,9 @@ export async function assembleHistory(
   plan: TurnPlan,
   signal: AbortSignal,
 ): Promise<readonly ModelMessage[]> {
-  const { parentMessageId } = plan;
-  const load = () => deps.store.branch(principal, parentMessageId ?? "", BRANCH_LIMIT);
-  const rows = parentMessageId ? await whileUnavailable(load, deps.clock, signal) : [];
+  // The branch as the accept stored it: it ends in the new user message, whatever became the end of it meanwhile.
+  const load = () => deps.store.branch(principal, plan.started.userMessageId, BRANCH_LIMIT);
+  const rows = (await whileUnavailable(load, deps.clock, signal)).slice(0, -1);
   const branch: BranchMessage[] = rows.map((row) => ({
     role: row.role,
     input: row.input && fromBinary(UserInputSchema, row.input),

@@ -5,7 +5,8 @@ export type Beat<T> = { readonly kind: "value"; readonly value: T } | { readonly
 
 /**
  * Passes a source on and says "idle" whenever it was silent for `intervalMs`. The source is pulled once at a time and never
- * left behind: it ends by its own signal.
+ * left behind: it ends by its own signal. One timer serves the whole stream: when it fires, it sleeps on for what is left
+ * of the silence, so a value costs no timer.
  */
 export async function* withHeartbeat<T>(
   source: AsyncIterable<T>,
@@ -13,26 +14,63 @@ export async function* withHeartbeat<T>(
   clock: Clock,
 ): AsyncGenerator<Beat<T>, void> {
   const iterator = source[Symbol.asyncIterator]();
-  let pending = iterator.next();
+  const ended = new AbortController();
+  let next: IteratorResult<T> | undefined;
+  let failure: { readonly error: unknown } | undefined;
+  let wake: (() => void) | undefined;
+  let idle = false;
+  let quietSinceMs = clock.monotonicMs();
+
+  const pull = (): void => {
+    iterator.next().then(
+      (result) => {
+        next = result;
+        wake?.();
+      },
+      (error: unknown) => {
+        failure = { error };
+        wake?.();
+      },
+    );
+  };
+  const watch = (afterMs: number): void => {
+    clock.sleep(afterMs, ended.signal).then(
+      () => {
+        const leftMs = quietSinceMs + intervalMs - clock.monotonicMs();
+        if (leftMs <= 0) {
+          idle = true;
+          quietSinceMs = clock.monotonicMs();
+          wake?.();
+        }
+        watch(leftMs > 0 ? leftMs : intervalMs);
+      },
+      () => undefined, // the stream ended
+    );
+  };
+
+  watch(intervalMs);
+  pull();
   try {
     for (;;) {
-      const timer = new AbortController();
-      const idle = clock.sleep(intervalMs, timer.signal).then(
-        () => "idle" as const,
-        () => "cancelled" as const,
-      );
-      const first = await Promise.race([pending, idle]);
-      timer.abort();
-      if (typeof first === "string") {
+      if (failure) throw failure.error;
+      if (next) {
+        if (next.done) return;
+        const { value } = next;
+        next = undefined;
+        idle = false;
+        quietSinceMs = clock.monotonicMs();
+        yield { kind: "value", value };
+        pull();
+      } else if (idle) {
+        idle = false;
         yield { kind: "idle" };
-        continue;
+      } else {
+        await new Promise<void>((resolve) => (wake = resolve));
+        wake = undefined;
       }
-      if (first.done) return;
-      yield { kind: "value", value: first.value };
-      pending = iterator.next();
     }
   } finally {
-    pending.catch(() => undefined); // its failure has no reader any more
+    ended.abort();
     void iterator.return?.(undefined)?.catch(() => undefined); // waits behind a pending next(): do not wait for it
   }
 }
