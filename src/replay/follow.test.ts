@@ -135,10 +135,13 @@ describe("follow", () => {
     const first = store.put(1);
     const reader = start();
     await settle();
+    const asked = { ...store.asked };
     const second = store.put(1);
     tails.heard(turn.turnId, second, first.position);
     tails.appended(turn, second, first.position);
     tails.heard(turn.turnId, first, 0 as Position);
+    await settle();
+    expect(store.asked, "without looking at the log").toEqual(asked);
     const third = store.put(1, { terminal: true });
     tails.appended(turn, third, second.position);
     tails.heard(turn.turnId, third, second.position);
@@ -269,6 +272,16 @@ describe("follow", () => {
     tails.resync();
     expect(await expired.done).toBe("CURSOR_EXPIRED");
     expect(expired.seqs).toEqual(upTo(1));
+  });
+
+  test("a log that lost a claim at its end is LOG_TRUNCATED too", async () => {
+    store.put(1);
+    store.put(0);
+    const reader = start();
+    await settle();
+    store.entries.pop();
+    tails.resync();
+    expect(await reader.done).toBe("LOG_TRUNCATED");
   });
 
   test("a failure of the log as a whole reaches all readers, those that are reading it too", async () => {
