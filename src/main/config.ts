@@ -29,6 +29,7 @@ export interface Config {
   readonly maxCycles: number;
   readonly turnDeadlineMs: number;
   readonly heartbeatMs: number;
+  /** TURNWIRE_TLS_CERT, TURNWIRE_TLS_KEY: PEM files for the ports of clients; the peers speak cleartext. */
   readonly tls: { readonly certFile: string; readonly keyFile: string } | undefined;
   readonly corsOrigins: readonly string[];
   /** TURNWIRE_LOG: level of the log lines on standard error. Default info. */

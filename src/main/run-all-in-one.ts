@@ -27,8 +27,8 @@ export async function runAllInOne(options: AllInOneOptions): Promise<Running> {
     const chat = await startChat({
       ...options,
       logger: logger.child({ service: "chat" }),
-      llmAddresses: `127.0.0.1:${llm.port}`,
-      toolAddresses: `127.0.0.1:${tool.port}`,
+      llmAddresses: `${peerHost(config.host)}:${llm.port}`,
+      toolAddresses: `${peerHost(config.host)}:${tool.port}`,
     });
     closers.add("chat", () => chat.close());
     return {
@@ -47,4 +47,11 @@ export async function runAllInOne(options: AllInOneOptions): Promise<Running> {
     await closers.closeAll();
     throw error;
   }
+}
+
+/** Where the chat service reaches peers that listen on `host`, as a part of an address. */
+function peerHost(host: string): string {
+  if (host === "0.0.0.0") return "127.0.0.1";
+  if (host === "::") return "[::1]";
+  return host.includes(":") ? `[${host}]` : host;
 }

@@ -6,7 +6,6 @@ import { loadLlmConfig } from "../llm/config.js";
 import { createLlmService } from "../llm/service.js";
 import type { Config } from "./config.js";
 import { peerAuthenticator } from "./peer-authenticator.js";
-import { readTlsFiles } from "./tls.js";
 
 export interface RunningPeer {
   readonly port: number;
@@ -33,7 +32,6 @@ export async function startLlm(
     health,
     logger,
     maxReceiveBytes: MAX_REQUEST_BYTES,
-    tls: await readTlsFiles(config),
   });
   health.set(true);
   return {

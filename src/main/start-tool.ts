@@ -8,7 +8,6 @@ import { createToolService } from "../tool/service.js";
 import type { Config } from "./config.js";
 import { peerAuthenticator } from "./peer-authenticator.js";
 import type { RunningPeer } from "./start-llm.js";
-import { readTlsFiles } from "./tls.js";
 import { readToolConfig } from "./tool-config.js";
 
 /** Serves ToolService with the built-in tools on `port` (0 = a free one). */
@@ -29,7 +28,6 @@ export async function startTool(
     authenticate: peerAuthenticator(config),
     health,
     logger,
-    tls: await readTlsFiles(config),
   });
   health.set(true);
   return {
