@@ -393,7 +393,13 @@ class OnJetStream implements NatsReplayLog {
 
   /** Looks whether the stream is still the one it was; if not, makes or takes the new one and fails who reads the old. */
   #identify(): Promise<void> {
-    this.#identifying ??= this.#identifyNow().finally(() => (this.#identifying = undefined));
+    this.#identifying ??= this.#identifyNow()
+      .catch((error: unknown) => {
+        const away = error instanceof TurnError && error.code === ErrorCode.UNAVAILABLE;
+        if (!away) this.#logger.error({ err: error }, "the log's stream cannot be used");
+        throw error;
+      })
+      .finally(() => (this.#identifying = undefined));
     return this.#identifying;
   }
 

@@ -70,8 +70,9 @@ export interface ReplayLog {
   /** Random id made with the log store; differs after a restore or re-creation, also when that happens while this runs. */
   readonly logId: string;
   /**
-   * Appends one entry. At most one append per turn may be in flight. Resolves within a bounded time (unknown). Throws
-   * SIZE_LIMIT for a batch above MAX_BATCH_BYTES, and the reason of `signal`, after which the outcome is unknown.
+   * Appends one entry. At most one append per turn may be in flight. Resolves within a bounded time (unknown), about a
+   * second. Throws SIZE_LIMIT for a batch above MAX_BATCH_BYTES, and the reason of a `signal` that has aborted already; one
+   * that aborts later does not cut it short, so that the outcome is not lost.
    */
   append(turn: TurnLogKey, expected: Position, entry: Entry, signal: AbortSignal): Promise<AppendOutcome>;
   /** The turn's last entry, from the leader; undefined = no entry. */
