@@ -81,7 +81,7 @@ function open(options: Partial<TurnTailsOptions> = {}): TurnTails {
 }
 
 /** A reader whose seqs, or failure, can be looked at while it runs. */
-function start(afterSeq = 0, signal = stop.signal) {
+function start(afterSeq = 0, signal = AbortSignal.any([stop.signal])) {
   const seqs: number[] = [];
   const done = (async () => {
     let cursor = afterSeq;
