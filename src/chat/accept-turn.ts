@@ -184,25 +184,44 @@ async function resolveLanes(
   signal: AbortSignal,
 ): Promise<LanePlan[]> {
   const models = await deps.models.listModels(principal, signal);
-  const wanted: (ModelSelection | string)[] =
-    request.models.length > 0 ? request.models : (settings?.modelIds ?? []);
+  const wanted = wantedModels(request, settings);
   if (wanted.length > deps.limits.maxLanes) {
     throw new TurnError(ErrorCode.INVALID_ARGUMENT, {
       message: `at most ${deps.limits.maxLanes} models may answer one turn`,
       details: { field: "models" },
     });
   }
-  const selections: (ModelSelection | string)[] = wanted.length > 0 ? wanted : [""];
-  return selections.map((wantedModel, modelIndex) => {
-    const selection = typeof wantedModel === "string" ? undefined : wantedModel;
-    const modelId = typeof wantedModel === "string" ? wantedModel : wantedModel.modelId;
-    return {
-      modelIndex,
-      model: findModel(models, modelId, `models[${modelIndex}].model_id`),
+  return wanted.map(({ modelId, selection, field }, modelIndex) => ({
+    modelIndex,
+    model: findModel(models, modelId, field),
+    selection,
+    messageId: deps.newId(),
+  }));
+}
+
+interface WantedModel {
+  readonly modelId: string;
+  readonly selection: ModelSelection | undefined;
+  /** Where the request names it. */
+  readonly field: string;
+}
+
+/** The request's models, else the session's, else the default one. */
+function wantedModels(request: SendRequest, settings: SessionSettings | undefined): WantedModel[] {
+  if (request.models.length > 0)
+    return request.models.map((selection, index) => ({
+      modelId: selection.modelId,
       selection,
-      messageId: deps.newId(),
-    };
-  });
+      field: `models[${index}].model_id`,
+    }));
+  const modelIds = settings?.modelIds ?? [];
+  if (modelIds.length === 0) return [{ modelId: "", selection: undefined, field: "models" }];
+  const owner = request.newSession ? "new_session" : "session.settings";
+  return modelIds.map((modelId, index) => ({
+    modelId,
+    selection: undefined,
+    field: `${owner}.model_ids[${index}]`,
+  }));
 }
 
 /** "" = the default model. Names and aliases are matched exactly. */
@@ -213,7 +232,10 @@ function findModel(models: readonly Model[], modelId: string, field: string): Mo
       : models.find((model) => model.modelId === modelId || model.aliases.includes(modelId));
   if (!found) {
     throw new TurnError(ErrorCode.MODEL_NOT_FOUND, {
-      message: `no model is called "${modelId.slice(0, 128)}": ListModels names those that are there`,
+      message:
+        modelId === ""
+          ? "there are no models: configure a provider"
+          : `no model is called "${modelId.slice(0, 128)}": ListModels names those that are there`,
       details: { field },
     });
   }
@@ -237,10 +259,15 @@ async function resolveTools(
   }
   const known = await deps.tools.listTools(principal, signal);
   const allowed = options.allowedTools?.toolIds;
-  for (const toolId of [...(allowed ?? []), ...(forcedToolId ? [forcedToolId] : [])]) {
+  const named = [
+    ...(allowed ?? []).map((toolId) => ({ toolId, field: "options.allowed_tools" })),
+    ...(forcedToolId ? [{ toolId: forcedToolId, field: "options.forced_tool_id" }] : []),
+  ];
+  for (const { toolId, field } of named) {
     if (known.some((tool) => tool.toolId === toolId)) continue;
     throw new TurnError(ErrorCode.TOOL_NOT_FOUND, {
       message: `no tool is called "${toolId.slice(0, 128)}": ListTools names those that are there`,
+      details: { field },
     });
   }
   const tools = allowed ? known.filter((tool) => allowed.includes(tool.toolId)) : known;
@@ -285,7 +312,10 @@ function inlineInput(input: UserInput, newId: () => string): UserInput {
 
 /** The first line of the first message, cut at a word. */
 function titleFrom(text: string): string {
-  const line = text.trim().split("\n", 1)[0]!.replace(/\s+/g, " ");
+  const line = text
+    .trim()
+    .split("\n", 1)[0]!
+    .replace(/[\s\p{Cc}]+/gu, " ");
   const points = Array.from(line);
   if (points.length <= TITLE_CHARS) return line;
   const cut = points.slice(0, TITLE_CHARS).join("");

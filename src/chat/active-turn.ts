@@ -7,7 +7,12 @@
  * I5 a fenced turn stops writing and leaves no trace. I9 whatever is thrown inside a turn becomes its typed end.
  */
 import type { TurnState } from "../../gen/turnwire/chat/v1/turn_state_pb.js";
-import { StopReason, type TurnError as TurnErrorPayload } from "../../gen/turnwire/packet/v1/common_pb.js";
+import {
+  ErrorCode,
+  StopReason,
+  type TurnError as TurnErrorPayload,
+} from "../../gen/turnwire/packet/v1/common_pb.js";
+import { TurnError } from "../lib/errors.js";
 import { whileUnavailable } from "../lib/retry.js";
 import { deferred } from "../lib/signals.js";
 import type { Claim } from "../replay/claim.js";
@@ -45,6 +50,8 @@ export interface ActiveTurnOptions {
   readonly claim: Claim;
   /** Fold of what the log holds already; default: nothing. */
   readonly state?: TurnState;
+  /** The log has lost the turn's packets: write the archive only. Default false. */
+  readonly logLost?: boolean;
   /** TurnStarted.started_at, ms: t_ms counts from it. */
   readonly startedAtMs: number;
   /** Aborts when the process gives up: then nothing of the turn is retried any more. */
@@ -74,11 +81,13 @@ export class ActiveTurn implements TurnContext {
       epoch: options.claim.epoch,
       position: options.claim.position,
       state: options.state,
+      logLost: options.logLost,
       archivedSeq: row.archivedSeq,
       startedAtMs: options.startedAtMs,
       maxTurnBytes: deps.limits.maxTurnBytes,
       saveArchive: (part) => this.#saveArchive(part),
-      onSizeLimit: () => void this.stop(StopReason.SIZE_LIMIT).catch(() => undefined), // a failed writer fails the turn's own loop
+      onSizeLimit: () => this.end(StopReason.SIZE_LIMIT),
+      onLogLost: () => this.abort(new TurnError(ErrorCode.LOG_TRUNCATED)),
     });
     for (const lane of row.lanes) this.#laneControllers.set(lane.modelIndex, new AbortController());
   }
@@ -91,7 +100,7 @@ export class ActiveTurn implements TurnContext {
     return this.writer.state;
   }
 
-  /** Aborts with a TurnEnded (or FencedError) when the whole turn ends from outside. */
+  /** Aborts with a TurnEnded, a FencedError or a TurnError when the whole turn ends from outside. */
   get signal(): AbortSignal {
     return this.#controller.signal;
   }
@@ -121,7 +130,12 @@ export class ActiveTurn implements TurnContext {
     return sealed;
   }
 
-  abort(reason: TurnEnded | FencedError): void {
+  /** As `stop`, for callers that need no answer: a writer that has failed fails the turn's own loop. */
+  end(reason: StopReason): void {
+    this.stop(reason).catch(() => undefined);
+  }
+
+  abort(reason: TurnEnded | FencedError | TurnError): void {
     if (this.#controller.signal.aborted) return;
     this.#controller.abort(reason);
     for (const lane of this.#laneControllers.values()) lane.abort(reason);

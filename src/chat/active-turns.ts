@@ -88,7 +88,7 @@ export class ActiveTurns {
       this.#running.set(row.turnId, turn);
       const deadline = this.#armDeadline(turn, plan.deadlineMs);
       try {
-        if (stopRequested) void turn.stop(StopReason.USER_CANCELLED);
+        if (stopRequested) turn.end(StopReason.USER_CANCELLED);
         await runTurn(turn, plan, assemble);
       } finally {
         deadline.abort();
@@ -138,7 +138,7 @@ export class ActiveTurns {
   #armDeadline(turn: ActiveTurn, deadlineMs: number): AbortController {
     const timer = new AbortController();
     this.#deps.clock.sleep(deadlineMs, timer.signal).then(
-      () => void turn.stop(StopReason.DEADLINE),
+      () => turn.end(StopReason.DEADLINE),
       () => undefined, // the turn ended first
     );
     return timer;
@@ -147,7 +147,7 @@ export class ActiveTurns {
   /** Called every second or so: ends running turns while the log still has room for their ends. */
   async checkFullness(signal: AbortSignal): Promise<void> {
     if (this.#running.size === 0 || (await this.#deps.log.fullness(signal)) < END_TURNS_AT_FULLNESS) return;
-    for (const turn of this.#running.values()) void turn.stop(StopReason.SIZE_LIMIT);
+    for (const turn of this.#running.values()) turn.end(StopReason.SIZE_LIMIT);
   }
 
   /** No new turns; running ones get `graceMs` to end by themselves, then end as interrupted; then the process gives up. */
@@ -157,7 +157,7 @@ export class ActiveTurns {
     const allEnded = (): Promise<unknown> =>
       Promise.allSettled([...this.#turns.values()].map(async (turn) => (await turn).ended));
     await Promise.race([allEnded(), clock.sleep(graceMs)]);
-    for (const turn of this.#running.values()) void turn.stop(StopReason.OWNER_LOST);
+    for (const turn of this.#running.values()) turn.end(StopReason.OWNER_LOST);
     await Promise.race([allEnded(), clock.sleep(5_000)]);
     this.#life.abort(new TurnError(ErrorCode.UNAVAILABLE, { message: "the server has shut down" }));
   }

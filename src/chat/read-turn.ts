@@ -35,6 +35,10 @@ export interface Cursor {
   readonly hint: Position | undefined;
 }
 
+/** A turn whose log was lost is ended by its owner within this time. */
+const ENDED_SOON_MS = 5_000;
+const ENDED_SOON_POLL_MS = 200;
+
 export class TurnReader {
   readonly #deps: ChatDeps;
   readonly #turns: ActiveTurns;
@@ -91,19 +95,32 @@ export class TurnReader {
           yield batch;
         }
       } catch (error) {
-        row = await this.#reload(row);
-        if (row.phase === "running" || !isExpired(error)) throw withOffer(error, row, afterSeq);
-        continue; // the log has let go of it since: the archive has the same bytes
+        row = await this.#afterLogFailure(row, error, signal);
+        if (row.phase === "running") throw withOffer(error, row, afterSeq);
+        continue; // the archive has the same bytes
       }
-      row = await this.#reload(row);
+      row = await this.reload(row);
       if (!follow || row.phase === "running" || afterSeq === row.terminalSeq) return;
     }
   }
 
-  async #reload(turn: TurnRow): Promise<TurnRow> {
+  /** The row as it is now. */
+  async reload(turn: TurnRow): Promise<TurnRow> {
     const row = await this.#deps.store.loadTurn(turn.turnId);
     if (!row) throw new TurnError(ErrorCode.NOT_FOUND, { message: "the turn was deleted" });
     return row;
+  }
+
+  /** A log that let go of an ended turn, or lost a running one (which then is about to be ended): the row says. */
+  async #afterLogFailure(turn: TurnRow, error: unknown, signal: AbortSignal): Promise<TurnRow> {
+    const { clock } = this.#deps;
+    const giveUpMs = clock.monotonicMs() + (isLost(error) ? ENDED_SOON_MS : 0);
+    for (;;) {
+      const row = await this.reload(turn);
+      if (!isExpired(error) && !isLost(error)) throw error;
+      if (row.phase !== "running" || clock.monotonicMs() >= giveUpMs) return row;
+      await clock.sleep(ENDED_SOON_POLL_MS, signal);
+    }
   }
 
   async *#readRunning(
@@ -140,6 +157,13 @@ export class TurnReader {
     if (afterSeq !== turn.terminalSeq - 1) throw new TurnError(ErrorCode.LOG_TRUNCATED);
     yield { bytes: turn.terminalBatch!, lastSeq: turn.terminalSeq, position: undefined };
   }
+}
+
+function isLost(error: unknown): boolean {
+  return (
+    error instanceof TurnError &&
+    (error.code === ErrorCode.LOG_TRUNCATED || error.code === ErrorCode.LOG_REPLACED)
+  );
 }
 
 function isExpired(error: unknown): boolean {

@@ -12,7 +12,7 @@ import { PacketBatchSchema } from "../../gen/turnwire/log/v1/log_pb.js";
 import { ToolCallResultSchema, type ToolCallResult } from "../../gen/turnwire/packet/v1/tools_pb.js";
 import type { TurnState } from "../../gen/turnwire/chat/v1/turn_state_pb.js";
 import { claimTurn, appendSurely, type Claim } from "../replay/claim.js";
-import type { TurnLogKey } from "../replay/replay-log.js";
+import { NOTHING, type TurnLogKey } from "../replay/replay-log.js";
 import type { Checkpoint, TurnRow } from "../store/store.js";
 import { closeOpen, type CloseHow } from "../turn/close-open.js";
 import { emptyTurnState, applyPacket } from "../turn/fold.js";
@@ -35,19 +35,8 @@ export async function recoverTurn(
   life: AbortSignal,
 ): Promise<number | undefined> {
   const key = { turnId: row.turnId, partition: row.partition };
-  const head = await deps.log.head(key, life);
-  const wantedEpoch = Math.max(row.epoch, head?.epoch ?? 0) + 1;
-  if (!(await deps.store.takeTurn(row.turnId, row.epoch, wantedEpoch, deps.incarnation))) return undefined;
-  const claim = await claimTurn(deps.log, key, {
-    minEpoch: wantedEpoch - 1,
-    incarnation: deps.incarnation,
-    signal: life,
-  });
-  if (
-    claim.epoch !== wantedEpoch &&
-    !(await deps.store.takeTurn(row.turnId, wantedEpoch, claim.epoch, deps.incarnation))
-  )
-    return undefined;
+  const claim = await takeOver(deps, key, row, life);
+  if (!claim) return undefined;
   // Read again under the new epoch: the commit may have come between.
   const current = await deps.store.loadTurn(row.turnId);
   if (!current || current.phase === "closed") return undefined;
@@ -58,16 +47,40 @@ export async function recoverTurn(
   return closeRunning(deps, key, current, claim, reason, life);
 }
 
+interface Takeover extends Claim {
+  /** The log does not hold what the turn had been shown: it was replaced, or lost its tail. The archive is what is left. */
+  readonly logLost: boolean;
+}
+
+/** Row first, then log: from here on the former owner can write to neither. undefined = another process was faster. */
+async function takeOver(
+  deps: ChatDeps,
+  key: TurnLogKey,
+  row: TurnRow,
+  life: AbortSignal,
+): Promise<Takeover | undefined> {
+  const { log, store, incarnation } = deps;
+  const head = await log.head(key, life);
+  const epoch = Math.max(row.epoch, head?.epoch ?? 0) + 1;
+  const logLost = row.logId !== log.logId || (head?.lastSeq ?? 0) < row.archivedSeq;
+  if (!(await store.takeTurn(row.turnId, row.epoch, epoch, incarnation, log.logId))) return undefined;
+  if (logLost) return { epoch, position: NOTHING, lastSeq: row.archivedSeq, lastEntry: undefined, logLost };
+  const claim = await claimTurn(log, key, { minEpoch: epoch - 1, incarnation, signal: life });
+  if (claim.epoch > epoch && !(await store.takeTurn(row.turnId, epoch, claim.epoch, incarnation)))
+    return undefined;
+  return { ...claim, logLost };
+}
+
 /** The terminal of a committed turn: those bytes and nothing else. */
 async function publishCommitted(
   deps: ChatDeps,
   key: TurnLogKey,
   row: TurnRow,
-  claim: Claim,
+  claim: Takeover,
   life: AbortSignal,
 ): Promise<void> {
   const missing = row.terminalSeq - claim.lastSeq;
-  if (missing === 1) {
+  if (missing === 1 && !claim.logLost) {
     const entry = {
       epoch: claim.epoch,
       incarnation: deps.incarnation,
@@ -91,22 +104,23 @@ async function closeRunning(
   deps: ChatDeps,
   key: TurnLogKey,
   row: TurnRow,
-  claim: Claim,
+  claim: Takeover,
   reason: RecoveryReason,
   life: AbortSignal,
 ): Promise<number> {
-  const state = await foldLog(deps, key, life);
+  const state = claim.logLost ? await foldArchive(deps, row.turnId) : await foldLog(deps, key, life);
   const started = fromBinary(TurnStartedSchema, row.plan);
   const current = { ...row, epoch: claim.epoch, owner: deps.incarnation };
   const turn = new ActiveTurn(deps, {
     row: current,
     claim,
+    logLost: claim.logLost,
     state,
     startedAtMs: timestampMs(started.startedAt!),
     life,
   });
   const { writer } = turn;
-  await writer.rearchive(deps.log.read(key, row.archivedSeq, { signal: life }));
+  if (!claim.logLost) await writer.rearchive(deps.log.read(key, row.archivedSeq, { signal: life }));
   const lastContentSeq = state.seq;
   if (!state.started) {
     await keepLongInput(deps, row, claim.epoch, started.input?.textFileId ?? "");
@@ -124,6 +138,14 @@ async function foldLog(deps: ChatDeps, key: TurnLogKey, signal: AbortSignal): Pr
   const state = emptyTurnState();
   for await (const entry of deps.log.read(key, 0, { signal })) {
     for (const logged of fromBinary(PacketBatchSchema, entry.batch).packets) applyPacket(state, logged);
+  }
+  return state;
+}
+
+async function foldArchive(deps: ChatDeps, turnId: string): Promise<TurnState> {
+  const state = emptyTurnState();
+  for await (const part of deps.store.readArchive(turnId, 0)) {
+    for (const archived of fromBinary(PacketBatchSchema, part.batch).packets) applyPacket(state, archived);
   }
   return state;
 }

@@ -14,8 +14,8 @@ import { runCycles } from "./run-cycles.js";
 import { FencedError } from "./turn-writer.js";
 
 /**
- * Runs a turn that has its claim and TurnStarted in the log to its end. Never throws for what goes wrong inside the turn: that becomes its typed end. Throws
- * FencedError when the turn belongs to another process now, and the log's typed error when nothing can be appended.
+ * Runs a turn that has its claim and TurnStarted in the log to its end. Never throws for what goes wrong inside the turn:
+ * that becomes its typed end. Throws FencedError when the turn belongs to another process now.
  */
 export async function runTurn(
   turn: ActiveTurn,

@@ -48,7 +48,7 @@ import type { SendRequest } from "./send-request.js";
 import { snapshotParts } from "./snapshot.js";
 import { stopTurn } from "./stop-turn.js";
 import { FROM_THE_START, foldBatch, foldTurn, packetFrames, resumeTurn } from "./turn-streams.js";
-import { notBuilt, refuseUnbuiltSettings } from "./unbuilt.js";
+import { notBuilt, refuseUnbuiltSession } from "./unbuilt.js";
 import { viewMessages, viewSession, viewTurn, viewTurnStatus } from "./views.js";
 
 /** Bounds of SendMessageAndWait's and GetTurn's replies, bytes (contract.md 2). */
@@ -107,9 +107,8 @@ export function createChatService(deps: ChatDeps, turns: ActiveTurns): ServiceBi
 
   return bindService(ChatService, {
     async createSession(request, { principal }) {
+      if (request.session) refuseUnbuiltSession(request.session);
       const settings = request.session?.settings ?? create(SessionSettingsSchema);
-      refuseUnbuiltSettings(settings, "session.settings");
-      if (request.session?.incognito) throw notBuilt("session.incognito");
       const session = await store.createSession(principal, {
         sessionId: deps.newId(),
         requestId: request.requestId,
@@ -259,7 +258,7 @@ function pageList<T>(
   const { size, token } = pageOf(request);
   if (!/^\d{0,6}$/.test(token))
     throw new TurnError(ErrorCode.INVALID_ARGUMENT, {
-      message: "page_token is not one of ours",
+      message: "page_token is not one of this list's",
       details: { field: "page_token" },
     });
   const start = Number(token);
@@ -316,33 +315,41 @@ async function getTurnPart(
   signal: AbortSignal,
 ): Promise<GetTurnResponse> {
   const head = await reader.headSeq(turn, signal);
-  const token = /^(\d{1,10})\.(\d{1,5})$/.exec(request.partToken || "0.0");
-  if (!token)
-    throw new TurnError(ErrorCode.INVALID_ARGUMENT, {
-      message: "part_token is not one of ours",
-      details: { field: "part_token" },
-    });
+  const token = readPartToken(request.partToken, head);
   if (request.atSeq > head)
     throw new TurnError(ErrorCode.CURSOR_AHEAD, {
       message: `at_seq ${request.atSeq} is beyond the head ${head} of the turn`,
       typed: [{ desc: CursorAheadSchema, value: { headSeq: head } }],
     });
-  const atSeq = Number(token[1]) || request.atSeq || head;
+  const atSeq = token?.atSeq ?? (request.atSeq || head);
   const state = await foldTurn(reader, turn, atSeq, signal);
   const summary = viewTurn(turn, head);
-  if (request.partToken === "" && toBinary(TurnStateSchema, state).length <= WHOLE_STATE_BYTES)
+  if (!token && toBinary(TurnStateSchema, state).length <= WHOLE_STATE_BYTES)
     return create(GetTurnResponseSchema, { turn: summary, state });
-  const parts = snapshotParts(state);
-  const index = Number(token[2]);
-  const part = parts[index];
-  if (!part)
-    throw new TurnError(ErrorCode.INVALID_ARGUMENT, {
-      message: "part_token is beyond the last part",
-      details: { field: "part_token" },
-    });
+  const index = token?.index ?? 0;
+  const part = snapshotParts(state)[index];
+  if (!part) throw noPartToken();
   return create(GetTurnResponseSchema, {
     turn: summary,
     part,
     nextPartToken: part.last ? "" : `${atSeq}.${index + 1}`,
+  });
+}
+
+/** Which part of the state as of which seq; undefined = the first, as of what the request says. */
+function readPartToken(
+  token: string,
+  head: number,
+): { readonly atSeq: number; readonly index: number } | undefined {
+  if (token === "") return undefined;
+  const [, atSeq, index] = (/^([1-9]\d{0,9})\.([1-9]\d{0,4})$/.exec(token) ?? []).map(Number);
+  if (!atSeq || !index || atSeq > head) throw noPartToken();
+  return { atSeq, index };
+}
+
+function noPartToken(): TurnError {
+  return new TurnError(ErrorCode.INVALID_ARGUMENT, {
+    message: "part_token is not one of ours",
+    details: { field: "part_token" },
   });
 }

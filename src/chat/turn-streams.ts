@@ -27,7 +27,10 @@ type PacketFrame = StreamFrame<SendMessageResponse & ResumeTurnResponse>;
 
 export const FROM_THE_START: Cursor = { afterSeq: 0, logId: "", hint: undefined };
 
-/** The turn's packets after a cursor as frames that are the log's own bytes, with heartbeats while nothing comes. */
+/**
+ * The turn's packets after a cursor as frames that are the log's own bytes. While nothing comes: heartbeats, and a look at
+ * the row, so that an end which the log could not take is read from there.
+ */
 export async function* packetFrames(
   deps: ChatDeps,
   reader: TurnReader,
@@ -48,17 +51,27 @@ export async function* packetFrames(
       continue;
     }
     const head = await verifiedHead(reader, turn, signal);
-    if (head === seq) yield heartbeat(head);
+    if (!head) continue;
+    if (head.row.phase !== "running" && seq < head.seq) {
+      yield* packetFrames(deps, reader, head.row, { ...cursor, afterSeq: seq }, follow, signal);
+      return;
+    }
+    if (head.seq === seq) yield heartbeat(head.seq);
   }
 }
 
-/** A heartbeat is only sent when the head was verified and the reader is at it; a log that cannot be asked sends none. */
+/** A heartbeat is only sent when the head was verified and the reader is at it; stores that cannot be asked send none. */
 async function verifiedHead(
   reader: TurnReader,
   turn: TurnRow,
   signal: AbortSignal,
-): Promise<number | undefined> {
-  return reader.headSeq(turn, signal).catch(() => undefined);
+): Promise<{ row: TurnRow; seq: number } | undefined> {
+  try {
+    const row = await reader.reload(turn);
+    return { row, seq: await reader.headSeq(row, signal) };
+  } catch {
+    return undefined; // asked again at the next beat
+  }
 }
 
 /** Both response messages have the same fields 1 and 3: one object serves both. */

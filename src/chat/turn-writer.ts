@@ -6,13 +6,12 @@
  * I6  `acked` moves only when the log has the packets; the fold runs ahead of it by at most the entry in flight.
  * I4  after `seal`, packets that were queued and not yet numbered are gone, and only `close` can add packets to what was
  *     sealed; seal resolves when the entry in flight is settled, with the seq after which no content follows.
+ * A log that lost acknowledged entries is written no more: the rest of the turn goes into the archive with its commit.
  * One entry is in flight at a time; what arrives meanwhile joins the next one (group commit, no timer).
  */
 import type { Packet } from "../../gen/turnwire/packet/v1/packet_pb.js";
 import type { TurnState } from "../../gen/turnwire/chat/v1/turn_state_pb.js";
-import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import type { Clock } from "../lib/clock.js";
-import { TurnError } from "../lib/errors.js";
 import { appendSurely } from "../replay/claim.js";
 import type { LoggedEntry, Position, ReplayLog, TurnLogKey } from "../replay/replay-log.js";
 import { trimEntry } from "../replay/trim-entry.js";
@@ -44,6 +43,8 @@ export interface TurnWriterOptions {
   readonly position: Position;
   /** Fold of what the log holds already; seq goes on from it. */
   readonly state?: TurnState;
+  /** The log has lost the turn's packets already: write the archive only. Default false. */
+  readonly logLost?: boolean;
   /** Wall-clock start of the turn, ms: t_ms counts from it. */
   readonly startedAtMs: number;
   /** Packets up to this seq are in the archive already; default: none. */
@@ -53,6 +54,8 @@ export interface TurnWriterOptions {
   readonly saveArchive: (part: ArchivePart) => Promise<void>;
   /** Called once when a packet no longer fits into maxTurnBytes or the log is full. */
   readonly onSizeLimit: () => void;
+  /** Called once when the log has lost what it had acknowledged: the turn must end. */
+  readonly onLogLost: () => void;
 }
 
 export class TurnWriter {
@@ -75,6 +78,7 @@ export class TurnWriter {
   #archiveBytes = 0;
   #archiveSaves: Promise<void> = Promise.resolve();
   #sizeLimitHit = false;
+  #logLost = false;
 
   constructor(options: TurnWriterOptions) {
     this.#options = options;
@@ -82,6 +86,7 @@ export class TurnWriter {
     this.epoch = options.epoch;
     this.#position = options.position;
     this.#ackedSeq = this.state.seq;
+    this.#logLost = options.logLost ?? false;
     this.#archiveFirstSeq = (options.archivedSeq ?? 0) + 1;
     this.#clockOffsetMs = options.clock.now().getTime() - options.startedAtMs - options.clock.monotonicMs();
   }
@@ -238,6 +243,10 @@ export class TurnWriter {
   ): Promise<void> {
     const { log, key, incarnation, epoch } = this.#options;
     const entry = { epoch, incarnation, firstSeq, lastSeq, terminal, batch };
+    if (this.#logLost) {
+      if (!terminal) this.#keepForArchive(batch, lastSeq);
+      return;
+    }
     for (;;) {
       const outcome = await appendSurely(log, key, this.#position, entry, signal);
       switch (outcome.kind) {
@@ -249,12 +258,20 @@ export class TurnWriter {
         case "fenced":
           throw new FencedError("another writer owns the turn");
         case "truncated":
-          throw new TurnError(ErrorCode.LOG_TRUNCATED);
+          this.#detach(batch, lastSeq);
+          return;
         case "full":
           this.#hitSizeLimit();
           await this.#options.clock.sleep(FULL_RETRY_MS, signal);
       }
     }
+  }
+
+  /** The log must never be renumbered: what is left of the turn goes into the archive alone, and is shown from there. */
+  #detach(batch: Uint8Array, lastSeq: number): void {
+    this.#logLost = true;
+    this.#keepForArchive(batch, lastSeq);
+    this.#options.onLogLost();
   }
 
   #hitSizeLimit(): void {

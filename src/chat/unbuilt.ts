@@ -8,6 +8,7 @@ import {
   OnInterrupt,
   ToolCallingMode,
   type TurnOptions,
+  type Session,
   type SessionSettings,
 } from "../../gen/turnwire/chat/v1/types_pb.js";
 import { NotBuiltSchema } from "../../gen/turnwire/chat/v1/errors_pb.js";
@@ -43,8 +44,16 @@ export function refuseUnbuiltSend(request: SendRequest): void {
   if (request.newSession) refuseUnbuiltSettings(request.newSession, "new_session");
 }
 
+/** The same for a session that is made. */
+export function refuseUnbuiltSession(session: Session): void {
+  if (session.incognito) throw notBuilt("session.incognito");
+  if (session.projectId !== "") throw notBuilt("session.project_id");
+  if (session.archived) throw notBuilt("session.archived");
+  if (session.settings) refuseUnbuiltSettings(session.settings, "session.settings");
+}
+
 /** The same for a session's defaults. */
-export function refuseUnbuiltSettings(settings: SessionSettings, path: string): void {
+function refuseUnbuiltSettings(settings: SessionSettings, path: string): void {
   refuseUnbuiltPolicy(settings.ifBusy, `${path}.if_busy`);
   if (settings.defaults) refuseUnbuiltOptions(settings.defaults, `${path}.defaults`);
 }

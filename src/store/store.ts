@@ -286,8 +286,14 @@ export interface Store {
   loadTurn(turnId: string): Promise<TurnRow | undefined>;
 
   // ---- the writer's rows (guarded by epoch; false = fenced) --------------------------------------------------------
-  /** Sets the epoch the writer claimed in the log, if the row still has `fromEpoch`, and the owner. */
-  takeTurn(turnId: string, fromEpoch: number, toEpoch: number, owner: string): Promise<boolean>;
+  /** Sets the epoch the writer claimed in the log, if the row still has `fromEpoch`, the owner, and (when given) the log. */
+  takeTurn(
+    turnId: string,
+    fromEpoch: number,
+    toEpoch: number,
+    owner: string,
+    logId?: string,
+  ): Promise<boolean>;
   saveCheckpoint(turnId: string, epoch: number, checkpoint: Checkpoint): Promise<boolean>;
   listCheckpoints(turnId: string): Promise<readonly Checkpoint[]>;
   saveArchivePart(turnId: string, epoch: number, part: ArchivePart): Promise<boolean>;

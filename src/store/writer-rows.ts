@@ -20,7 +20,8 @@ export const GUARD =
 
 export function writerRowMethods(db: Db): WriterRowMethods {
   return {
-    takeTurn: (turnId, fromEpoch, toEpoch, owner) => takeTurn(db, turnId, fromEpoch, toEpoch, owner),
+    takeTurn: (turnId, fromEpoch, toEpoch, owner, logId) =>
+      takeTurn(db, turnId, fromEpoch, toEpoch, owner, logId),
     saveCheckpoint: (turnId, epoch, checkpoint) => saveCheckpoint(db, turnId, epoch, checkpoint),
     listCheckpoints: (turnId) => listCheckpoints(db, turnId),
     saveArchivePart: (turnId, epoch, part) => saveArchivePart(db, turnId, epoch, part),
@@ -43,13 +44,14 @@ async function takeTurn(
   fromEpoch: number,
   toEpoch: number,
   owner: string,
+  logId = "",
 ): Promise<boolean> {
   if (toEpoch <= fromEpoch) throw new Error(`epochs never go back: ${fromEpoch} to ${toEpoch}`);
-  const params = [turnId, fromEpoch, toEpoch, owner];
+  const params = [turnId, fromEpoch, toEpoch, owner, logId];
   const taken = await db.writers.query(
     {
       name: "take_turn",
-      text: "update turnwire.turns set epoch = $3, owner = $4 where turn_id = $1 and epoch = $2 and phase < 3 returning 1",
+      text: "update turnwire.turns set epoch = $3, owner = $4, log_id = coalesce(nullif($5, ''), log_id) where turn_id = $1 and epoch = $2 and phase < 3 returning 1",
     },
     params,
   );
