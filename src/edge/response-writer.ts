@@ -9,6 +9,7 @@ import { constants } from "node:http2";
 import type { CallScope } from "../lib/rpc/call-scope.js";
 import { FrameWriter } from "../lib/rpc/frame-writer.js";
 import type { ServerLimits } from "../lib/rpc/limits.js";
+import { recodeGrpcMessage } from "./grpc-message.js";
 import type { EdgeRequest, EdgeResponse } from "./listener.js";
 
 /** Resolves when the response is closed. Never rejects: a failure resets the stream. */
@@ -31,6 +32,7 @@ export async function writeResponse(
     await writeBody(answer, response, writer, scope);
     if (!scope.signal.aborted) await writer.drained();
     if (answer.trailer) addTrailers(answer.trailer, response);
+    await takeRest(response, limits.cutGraceMs);
     await ended(response);
   } catch {
     reset(response); // the client left, or the response can no longer be written: nobody can be told
@@ -58,6 +60,24 @@ export function refuseRest(request: EdgeRequest, response: EdgeResponse): void {
 }
 
 const REST_GRACE_MS = 500;
+
+/**
+ * Takes and drops what an HTTP/1.1 client is still sending, for a while, before its response ends: a connection that is
+ * closed on unread data is reset, and the answer may be lost with it.
+ */
+export async function takeRest(response: EdgeResponse, graceMs: number): Promise<void> {
+  if ("stream" in response || response.req.complete || response.destroyed) return;
+  const request = response.req;
+  await new Promise<void>((resolve) => {
+    const timer = setTimeout(resolve, graceMs);
+    const done = (): void => {
+      clearTimeout(timer);
+      resolve();
+    };
+    request.once("end", done).once("close", done);
+    request.resume();
+  });
+}
 
 async function writeBody(
   answer: UniversalServerResponse,
@@ -90,12 +110,16 @@ async function writeBody(
 function writeHead(answer: UniversalServerResponse, response: EdgeResponse): void {
   if (isGone(response)) throw new Error("the client left");
   answer.header?.forEach((value, name) => response.setHeader(name, value));
+  if (!("stream" in response) && !response.req.complete) response.setHeader("connection", "close");
   response.writeHead(answer.status);
 }
 
-function addTrailers(trailer: Headers, response: EdgeResponse): void {
+/** Sets what follows the body; a gRPC message in the specification's own encoding. */
+export function addTrailers(trailer: Headers, response: EdgeResponse): void {
   const fields: Record<string, string> = {};
-  trailer.forEach((value, name) => (fields[name] = value));
+  trailer.forEach(
+    (value, name) => (fields[name] = name === "grpc-message" ? recodeGrpcMessage(value) : value),
+  );
   response.addTrailers(fields);
 }
 

@@ -1,6 +1,6 @@
 /**
  * Says an error to a caller before connect has seen the request, in the protocol the request speaks: Connect unary and
- * GET (HTTP status and JSON), Connect streams (an end-of-stream envelope), gRPC and gRPC-Web (headers alone).
+ * GET (HTTP status and JSON), Connect streams (an end-of-stream envelope), gRPC (trailers) and gRPC-Web (headers alone).
  */
 import { Code } from "@connectrpc/connect";
 import {
@@ -11,8 +11,12 @@ import {
 } from "@connectrpc/connect/protocol-connect";
 import { setTrailerStatus } from "@connectrpc/connect/protocol-grpc";
 import { toConnectError } from "../lib/rpc/status.js";
+import type { ServerResponse } from "node:http";
 import type { EdgeRequest, EdgeResponse } from "./listener.js";
-import { refuseRest } from "./response-writer.js";
+import { addTrailers, refuseRest, takeRest } from "./response-writer.js";
+
+/** How long a client may go on sending a request that was refused, ms. */
+const REST_GRACE_MS = 2_000;
 
 /** How a request wants to be answered; undefined = it is no RPC by its content type. */
 export type RpcDialect = "connect-unary" | "connect-stream" | "grpc" | "grpc-web";
@@ -33,7 +37,10 @@ export function writeRpcError(request: EdgeRequest, response: EdgeResponse, thro
   const dialect = dialectOf(request);
   if (request.httpVersionMajor === 1 && !request.complete) response.setHeader("connection", "close");
   if (dialect === "grpc" || dialect === "grpc-web") {
-    setTrailerStatus(new Headers(), error).forEach((value, name) => response.setHeader(name, value));
+    const status = setTrailerStatus(new Headers(), error);
+    // Headers count as the status only when they end the stream, and Node ends it with a frame of its own.
+    if (dialect === "grpc" && "stream" in response) addTrailers(status, response);
+    else status.forEach((value, name) => response.setHeader(name, value));
     end(request, response, 200, request.headers["content-type"]!);
   } else if (dialect === "connect-stream") {
     const json = Buffer.from(JSON.stringify(endStreamToJson(new Headers(), error, undefined)));
@@ -63,8 +70,9 @@ function end(
   response.setHeader("content-type", contentType);
   if (body.length > 0) response.setHeader("content-length", body.length);
   response.writeHead(status);
-  // both kinds of response take a last chunk and a callback
-  (response as { end(chunk: Buffer, done: () => void): unknown }).end(body, () =>
-    refuseRest(request, response),
+  if (body.length > 0) (response as ServerResponse).write(body);
+  void takeRest(response, REST_GRACE_MS).then(() =>
+    // both kinds of response take a callback
+    (response as ServerResponse).end(() => refuseRest(request, response)),
   );
 }

@@ -2,6 +2,7 @@
  * The chat service: its stores (embedded where none is configured), the orchestrator over them, and both listeners. The
  * order matters at the end too: no new calls, then the turns, then what they use.
  */
+import { DocumentService } from "../../gen/turnwire/chat/v1/chat_service_pb.js";
 import { createChatService } from "../chat/service.js";
 import { ActiveTurns } from "../chat/active-turns.js";
 import { createFileService } from "../chat/file-service.js";
@@ -11,6 +12,7 @@ import { listenForCommands } from "../chat/stop-turn.js";
 import { systemClock } from "../lib/clock.js";
 import { newId } from "../lib/ids.js";
 import type { Logger } from "../lib/log.js";
+import { bindService } from "../lib/rpc/service-binding.js";
 import type { ReplayLog } from "../replay/replay-log.js";
 import { connectNatsReplayLog } from "../replay/nats-replay-log.js";
 import { connectPostgresReplayLog } from "../replay/postgres-replay-log.js";
@@ -88,7 +90,7 @@ export async function startChat(options: StartChatOptions): Promise<RunningChat>
     const servers = await serveChat({
       config,
       logger,
-      services: [createChatService(deps, turns), createFileService(store)],
+      services: [createChatService(deps, turns), createFileService(store), bindService(DocumentService, {})],
       ready: async (signal) => {
         await Promise.all([store.ping(signal), log.ping(signal), models.ready(signal), tools.ready(signal)]);
       },
