@@ -9,7 +9,11 @@ const BACKOFF_MS = [25, 50, 100, 200, 250];
  * Repeats an idempotent action while it fails with UNAVAILABLE (a store that restarts), until `signal` aborts. Any other
  * failure is thrown at once.
  */
-export async function whileUnavailable<T>(action: () => Promise<T>, clock: Clock, signal: AbortSignal): Promise<T> {
+export async function whileUnavailable<T>(
+  action: () => Promise<T>,
+  clock: Clock,
+  signal: AbortSignal,
+): Promise<T> {
   for (let attempt = 0; ; attempt++) {
     signal.throwIfAborted();
     try {

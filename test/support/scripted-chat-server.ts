@@ -10,14 +10,8 @@ import {
 } from "node:http2";
 import type { AddressInfo, Socket } from "node:net";
 import { create, toBinary, type MessageInitShape } from "@bufbuild/protobuf";
-import type {
-  Code} from "@connectrpc/connect";
-import {
-  ConnectError,
-  createContextKey,
-  createContextValues,
-  type ServiceImpl,
-} from "@connectrpc/connect";
+import type { Code } from "@connectrpc/connect";
+import { ConnectError, createContextKey, createContextValues, type ServiceImpl } from "@connectrpc/connect";
 import { connectNodeAdapter } from "@connectrpc/connect-node";
 import {
   ChatService,
