@@ -1,36 +1,17 @@
 /**
- * Serves bound services over Connect, gRPC and gRPC-Web with connect's router, behind our own door: who calls, how many
- * calls, what the request holds, how the answer is written.
+ * Serves bound services over Connect, gRPC and gRPC-Web with connect's router, each call let in by the door.
  *
  * E1: bytes frames go out as they came in for binary codecs; only JSON decodes them.
- * E2: identity and admission are settled before the body is read.
- * E3: every call ends, as in grpc-server.ts G3; both share CallScope, FrameWriter, Admission and status.ts.
  */
 import type { DescMessage, DescMethod, Message } from "@bufbuild/protobuf";
 import { create, fromBinary } from "@bufbuild/protobuf";
-import { MethodOptions_IdempotencyLevel } from "@bufbuild/protobuf/wkt";
 import type { HandlerContext } from "@connectrpc/connect";
-import {
-  ConnectError,
-  Code,
-  createConnectRouter,
-  createContextKey,
-  createContextValues,
-} from "@connectrpc/connect";
-import type { UniversalHandler } from "@connectrpc/connect/protocol";
-import {
-  compressionBrotli,
-  compressionGzip,
-  universalRequestFromNodeRequest,
-} from "@connectrpc/connect-node";
+import { createConnectRouter } from "@connectrpc/connect";
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError } from "../lib/errors.js";
 import type { Logger } from "../lib/log.js";
-import { Admission } from "../lib/rpc/admission.js";
-import { CallScope, shuttingDown } from "../lib/rpc/call-scope.js";
 import type { HealthState } from "../lib/rpc/health.js";
 import { healthService } from "../lib/rpc/health.js";
-import type { ServerLimits } from "../lib/rpc/limits.js";
 import { reflectionServices } from "../lib/rpc/reflection.js";
 import type {
   Authenticate,
@@ -44,22 +25,15 @@ import type {
 } from "../lib/rpc/service-binding.js";
 import { toConnectError } from "../lib/rpc/status.js";
 import { untilAborted } from "../lib/rpc/until-aborted.js";
-import type { RequestValidator } from "../lib/rpc/validation.js";
-import { createRequestValidator } from "../lib/rpc/validation.js";
 import { abortable } from "../lib/signals.js";
+import type { CallDoorOptions, Route, RouteRules } from "./call-door.js";
+import { COMPRESSIONS, CallDoor, admittedOf, logInternal } from "./call-door.js";
 import type { EdgeRequest, EdgeResponse } from "./listener.js";
-import { checkQuery, passGate } from "./request-gate.js";
-import { refuseRest, reset, writeResponse } from "./response-writer.js";
-import { writeRpcError } from "./rpc-error-response.js";
 
-export interface ConnectServerOptions {
+export interface ConnectServerOptions extends CallDoorOptions {
   readonly services: readonly ServiceBinding[];
   readonly authenticate: Authenticate;
   readonly health: HealthState;
-  readonly logger: Logger;
-  readonly limits: ServerLimits;
-  /** Time for a request message to arrive, ms. */
-  readonly bodyTimeoutMs: number;
   /** Compress streamed messages for clients that accept it. Off: packets are small, and logged bytes stay as they are. */
   readonly compressStreams: boolean;
 }
@@ -77,7 +51,7 @@ export interface ConnectServer {
 
 /** Makes the request handler of all three protocols. */
 export function createConnectServer(options: ConnectServerOptions): ConnectServer {
-  const door = new Door(options);
+  const door = new CallDoor(options);
   const descs = options.services.map((binding) => binding.service);
   const infrastructure = reflectionServices(descs);
   const health = healthService(
@@ -108,25 +82,6 @@ export function createConnectServer(options: ConnectServerOptions): ConnectServe
 
 const NOBODY: Principal = { tenantId: "", userId: "", admin: false };
 
-interface RouteRules {
-  readonly authenticate: Authenticate;
-  readonly infrastructure: boolean;
-}
-
-interface Route {
-  readonly method: DescMethod;
-  readonly handler: UniversalHandler;
-  readonly rules: RouteRules;
-}
-
-/** What the door knows and the implementation needs. */
-interface Admitted {
-  readonly principal: Principal;
-  readonly scope: CallScope;
-}
-
-const admittedKey = createContextKey<Admitted | undefined>(undefined, { description: "turnwire call" });
-
 function addRoutes(
   routes: Map<string, Route>,
   binding: ServiceBinding,
@@ -138,7 +93,7 @@ function addRoutes(
     readMaxBytes: limits.maxReceiveBytes,
     maxTimeoutMs: limits.maxTimeoutMs,
     acceptCompression: COMPRESSIONS,
-    jsonOptions: { ignoreUnknownFields: false },
+    jsonOptions: { ignoreUnknownFields: false, ...options.jsonOptions },
   });
   for (const method of binding.service.methods) {
     const streams = method.methodKind !== "unary";
@@ -150,83 +105,8 @@ function addRoutes(
     routes.set(handler.requestPath, { method: handler.method, handler, rules });
 }
 
-const COMPRESSIONS = [compressionGzip, compressionBrotli];
 const COMPRESS_FROM_BYTES = 1024;
 const NEVER_COMPRESS = 0xffffffff;
-
-/** Lets a call in (E2), runs it and writes its answer. Owns the set of open calls. */
-class Door {
-  readonly admission: Admission;
-  readonly #options: ConnectServerOptions;
-  readonly #validate: RequestValidator = createRequestValidator();
-  readonly #open = new Map<CallScope, Route>();
-
-  constructor(options: ConnectServerOptions) {
-    this.#options = options;
-    this.admission = new Admission(options.limits);
-  }
-
-  async admit(route: Route, request: EdgeRequest, response: EdgeResponse): Promise<void> {
-    const scope = new CallScope();
-    response.once("close", () => !response.writableEnded && scope.clientLeft());
-    this.#open.set(scope, route);
-    let leave: (() => void) | undefined;
-    try {
-      const principal = await route.rules.authenticate(headersOf(request));
-      leave = route.rules.infrastructure ? undefined : this.admission.enter(principal);
-      await this.#run(route, request, response, { principal, scope });
-    } catch (thrown) {
-      this.#fail(thrown, route, request, response);
-    } finally {
-      leave?.();
-      scope.close();
-      this.#open.delete(scope);
-    }
-  }
-
-  end(wanted: (route: Route) => boolean): void {
-    for (const [scope, route] of this.#open) if (wanted(route)) scope.abort(shuttingDown());
-  }
-
-  async #run(route: Route, request: EdgeRequest, response: EdgeResponse, admitted: Admitted): Promise<void> {
-    const values = createContextValues().set(admittedKey, admitted);
-    const universal = universalRequestFromNodeRequest(request as never, response as never, undefined, values);
-    const body = await this.#checked(route, request, admitted.scope);
-    const { signal } = admitted.scope;
-    const answer = await route.handler({ ...universal, signal, ...(body ? { body } : {}) });
-    await writeResponse(answer, response, admitted.scope, this.#options.limits);
-    refuseRest(request, response);
-  }
-
-  async #checked(
-    route: Route,
-    request: EdgeRequest,
-    scope: CallScope,
-  ): Promise<AsyncIterable<Uint8Array> | undefined> {
-    const { method, handler } = route;
-    const isGet = request.method === "GET";
-    const wanted = isGet
-      ? method.idempotency === MethodOptions_IdempotencyLevel.NO_SIDE_EFFECTS
-      : request.method === "POST" && handler.supportedContentType(request.headers["content-type"] ?? "");
-    if (!wanted || method.methodKind === "bidi_streaming") return undefined;
-    const gate = {
-      maxReceiveBytes: this.#options.limits.maxReceiveBytes,
-      bodyTimeoutMs: this.#options.bodyTimeoutMs,
-      compressions: COMPRESSIONS,
-      validate: this.#validate,
-      signal: scope.signal,
-    };
-    if (!isGet) return passGate(request, method, gate);
-    await checkQuery(request.url ?? "", method, gate);
-    return undefined;
-  }
-
-  #fail(thrown: unknown, route: Route, request: EdgeRequest, response: EdgeResponse): void {
-    logInternal(thrown, route.method, this.#options.logger);
-    if (response.headersSent || response.destroyed) reset(response);
-    else writeRpcError(request, response, thrown);
-  }
-}
 
 function implementationOf(
   method: DescMethod,
@@ -286,9 +166,7 @@ async function* runStream(
 
 /** Joins the deadline into the call's scope and makes the implementation's view of it. */
 function openCall(context: HandlerContext): CallContext {
-  const admitted = context.values.get(admittedKey);
-  if (!admitted) throw new Error("a call that did not come through the door");
-  const { scope, principal } = admitted;
+  const { scope, principal } = admittedOf(context);
   const timeoutMs = context.timeoutMs();
   if (timeoutMs !== undefined) scope.setTimeout(timeoutMs, Infinity);
   const protocol = context.protocolName;
@@ -319,22 +197,6 @@ function notBuilt(method: DescMethod): TurnError {
   return new TurnError(ErrorCode.NOT_BUILT, {
     message: `${method.parent.typeName}.${method.name} is not built yet`,
   });
-}
-
-function logInternal(thrown: unknown, method: DescMethod, logger: Logger): void {
-  if (thrown instanceof ConnectError && thrown.code !== Code.Internal) return;
-  const error = TurnError.from(thrown);
-  if (error.code !== ErrorCode.INTERNAL) return;
-  logger.error({ rpc: `${method.parent.typeName}/${method.name}`, err: error.cause ?? error }, "call failed");
-}
-
-function headersOf(request: EdgeRequest): { get(name: string): string | undefined } {
-  return {
-    get(name) {
-      const value = request.headers[name];
-      return Array.isArray(value) ? value[0] : value;
-    },
-  };
 }
 
 function pathOf(request: EdgeRequest): string {

@@ -45,12 +45,19 @@ export const DEFAULT_LISTENER_LIMITS: ListenerLimits = {
   keepaliveTimeoutMs: 20_000,
 };
 
+/** PEM. With clientCa, clients must show a certificate of that authority. */
+export interface ListenerTls {
+  readonly cert: Buffer;
+  readonly key: Buffer;
+  readonly clientCa?: Buffer;
+}
+
 export interface ListenerOptions {
   readonly host: string;
   /** 0 takes a free port. */
   readonly port: number;
   readonly handler: EdgeHandler;
-  readonly tls?: { readonly cert: Buffer; readonly key: Buffer };
+  readonly tls?: ListenerTls;
   readonly limits?: Partial<ListenerLimits>;
 }
 
@@ -129,6 +136,9 @@ function tlsServer(options: ListenerOptions, limits: ListenerLimits, connections
     cert: options.tls!.cert,
     key: options.tls!.key,
     minVersion: "TLSv1.2",
+    ...(options.tls!.clientCa
+      ? { ca: options.tls!.clientCa, requestCert: true, rejectUnauthorized: true }
+      : {}),
     handshakeTimeout: limits.headerTimeoutMs,
   });
   server.on("request", connections.watched(options.handler));

@@ -4,7 +4,7 @@
  * INTERNAL, replace broken UTF-8 silently and wait for a slow body for ever. Whatever is not a whole message of a known
  * encoding is handed on as it came: connect's own checks answer it.
  */
-import type { DescMethod } from "@bufbuild/protobuf";
+import type { DescMethod, JsonReadOptions } from "@bufbuild/protobuf";
 import { fromJsonString } from "@bufbuild/protobuf";
 import type { Compression } from "@connectrpc/connect/protocol";
 import type { Readable } from "node:stream";
@@ -20,6 +20,7 @@ export interface GateOptions {
   /** Time for the whole request message to arrive, ms. */
   readonly bodyTimeoutMs: number;
   readonly compressions: readonly Compression[];
+  readonly jsonOptions?: Partial<JsonReadOptions>;
   readonly validate: RequestValidator;
   readonly signal: AbortSignal;
 }
@@ -35,7 +36,7 @@ export async function passGate(
   if (message)
     options.validate(
       method.input,
-      message.json ? decodeJson(method, message.bytes) : decodeRequest(method.input, message.bytes),
+      message.json ? decodeJson(method, message.bytes, options) : decodeRequest(method.input, message.bytes),
     );
   return replay(body.bytes, body.whole ? undefined : chunksOf(request));
 }
@@ -49,7 +50,7 @@ export async function checkQuery(url: string, method: DescMethod, options: GateO
   if (!plain) return;
   const encoding = query.get("encoding");
   if (encoding === "proto") options.validate(method.input, decodeRequest(method.input, plain));
-  if (encoding === "json") options.validate(method.input, decodeJson(method, plain));
+  if (encoding === "json") options.validate(method.input, decodeJson(method, plain, options));
 }
 
 interface Body {
@@ -93,8 +94,8 @@ async function readBody(request: EdgeRequest, options: GateOptions): Promise<Bod
   }
 }
 
-/** The rest of a body. Leaving the loop leaves the request alone: destroying it would take the response along. */
-function chunksOf(request: EdgeRequest): AsyncIterableIterator<Buffer> {
+/** What is left of a body. Leaving the loop leaves the request alone: destroying it would take the response along. */
+export function chunksOf(request: EdgeRequest): AsyncIterableIterator<Buffer> {
   return (request as Readable).iterator({ destroyOnReturn: false }) as AsyncIterableIterator<Buffer>;
 }
 
@@ -150,7 +151,11 @@ async function decompress(
 
 const strictUtf8 = new TextDecoder("utf-8", { fatal: true });
 
-function decodeJson(method: DescMethod, bytes: Uint8Array): ReturnType<typeof decodeRequest> {
+function decodeJson(
+  method: DescMethod,
+  bytes: Uint8Array,
+  options: GateOptions,
+): ReturnType<typeof decodeRequest> {
   let text: string;
   try {
     text = strictUtf8.decode(bytes);
@@ -158,7 +163,7 @@ function decodeJson(method: DescMethod, bytes: Uint8Array): ReturnType<typeof de
     throw new TurnError(ErrorCode.INVALID_ARGUMENT, { message: "the request is not UTF-8", cause });
   }
   try {
-    return fromJsonString(method.input, text, { ignoreUnknownFields: false });
+    return fromJsonString(method.input, text, { ignoreUnknownFields: false, ...options.jsonOptions });
   } catch (cause) {
     throw jsonProblem(cause instanceof Error ? cause.message : "", method);
   }
