@@ -129,7 +129,9 @@ async function messageOf(
     request,
     dialect === "connect-stream" ? "connect-content-encoding" : "grpc-encoding",
   );
-  if (flags === 1 && (encoding ?? "identity") === "identity") return undefined;
+  const known =
+    !encoding || encoding === "identity" || options.compressions.some(({ name }) => name === encoding);
+  if (!known || (flags === 1 && (encoding ?? "identity") === "identity")) return undefined;
   const bytes = flags === 1 ? await decompress(body.subarray(5), encoding, options) : body.subarray(5);
   return bytes && { bytes, json };
 }
