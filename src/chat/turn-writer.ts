@@ -16,7 +16,7 @@ import { appendSurely } from "../replay/claim.js";
 import type { LoggedEntry, Position, ReplayLog, TurnLogKey } from "../replay/replay-log.js";
 import { trimEntry } from "../replay/trim-entry.js";
 import type { ArchivePart } from "../store/store.js";
-import { batchOf, encodePacket } from "../turn/batch.js";
+import { BatchEncoder } from "../turn/batch.js";
 import { applyPacket, emptyTurnState } from "../turn/fold.js";
 
 /** Another writer owns the turn now: emit nothing, write nothing (I5). */
@@ -63,6 +63,7 @@ export class TurnWriter {
   readonly epoch: number;
   readonly #options: TurnWriterOptions;
   readonly #abandon = new AbortController();
+  readonly #encoder = new BatchEncoder();
   #queue: Packet[] = [];
   #position: Position;
   #ackedSeq: number;
@@ -141,7 +142,9 @@ export class TurnWriter {
   /** Numbers, folds and encodes the terminal packet without appending it: the commit stores these exact bytes first. */
   async encodeTerminal(packet: Packet): Promise<Uint8Array> {
     await this.flush();
-    return batchOf([this.#number(packet)]);
+    this.#number(packet);
+    this.#encoder.add(packet);
+    return this.#encoder.take();
   }
 
   /** Appends the terminal entry made by `encodeTerminal`. */
@@ -204,34 +207,30 @@ export class TurnWriter {
     }
   }
 
-  /** Takes packets off the queue until an entry is full, numbering and folding each. */
+  /** Takes packets off the queue until an entry is full, numbering, folding and encoding each. */
   #takeBatch(): Uint8Array | undefined {
-    const encoded: Uint8Array[] = [];
-    let bytes = 0;
+    const batch = this.#encoder;
     let taken = 0;
     for (const packet of this.#queue) {
-      if (bytes > ROOM_FOR_ONE_MORE_BYTES) break;
+      if (batch.byteLength > ROOM_FOR_ONE_MORE_BYTES) break;
       taken++;
       if (this.#turnBytes > this.#options.maxTurnBytes && !this.#sealed && !isControl(packet)) {
         this.#hitSizeLimit();
         continue;
       }
-      const data = this.#number(packet);
-      encoded.push(data);
-      bytes += data.length + 6;
-      this.#turnBytes += data.length;
+      this.#number(packet);
+      this.#turnBytes += batch.add(packet);
     }
     this.#queue = taken === this.#queue.length ? [] : this.#queue.slice(taken);
-    return encoded.length > 0 ? batchOf(encoded) : undefined;
+    return batch.byteLength > 0 ? batch.take() : undefined;
   }
 
-  #number(packet: Packet): Uint8Array {
+  #number(packet: Packet): void {
     packet.seq = this.state.seq + 1;
     const now = Math.round(this.#options.clock.monotonicMs() + this.#clockOffsetMs);
     this.#lastTMs = Math.max(this.#lastTMs, now, 0);
     packet.tMs = this.#lastTMs;
     applyPacket(this.state, packet);
-    return encodePacket(packet);
   }
 
   async #append(

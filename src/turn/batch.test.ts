@@ -4,7 +4,15 @@ import { describe, expect, test } from "vitest";
 import { PacketBatchSchema } from "../../gen/turnwire/log/v1/log_pb.js";
 import type { Packet } from "../../gen/turnwire/packet/v1/packet_pb.js";
 import { PacketSchema } from "../../gen/turnwire/packet/v1/packet_pb.js";
-import { batchOf, countPackets, encodePacket, framedSize, packetsOf, trimBatch } from "./batch.js";
+import {
+  BatchEncoder,
+  batchOf,
+  countPackets,
+  encodePacket,
+  framedSize,
+  packetsOf,
+  trimBatch,
+} from "./batch.js";
 import { answerDelta, packet, reasoningDelta } from "./packets.js";
 import { placementOf } from "./placement.js";
 import { anyTurn } from "./test-support.js";
@@ -33,6 +41,24 @@ const anyDelta: fc.Arbitrary<Packet> = fc
   });
 
 const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString("hex");
+
+describe("BatchEncoder", () => {
+  test("one batch after the other: the same bytes as packets encoded alone and put together", () => {
+    const encoder = new BatchEncoder();
+    const anyBatch = fc.array(
+      fc.oneof(anyDelta, fc.constant(packet("laneStarted", { modelId: "m" }, undefined))),
+      { maxLength: 20 },
+    );
+    fc.assert(
+      fc.property(anyBatch, (packets) => {
+        const sizes = packets.map((each) => encoder.add(each));
+        expect(encoder.byteLength).toBe(sizes.reduce((sum, size) => sum + size, 0));
+        expect(hex(encoder.take())).toBe(hex(batchOf(packets.map(encodePacket))));
+        expect(encoder.byteLength).toBe(0);
+      }),
+    );
+  });
+});
 
 describe("encodePacket", () => {
   test("the short way gives the generic encoder's bytes", () => {

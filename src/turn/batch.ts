@@ -15,7 +15,65 @@ const PACKETS_TAG = 0x0a;
 
 /** The binary encoding of one packet. Text deltas take a short way that gives the same bytes as the generic encoder. */
 export function encodePacket(packet: Packet): Uint8Array {
-  return encodeTextDelta(packet) ?? toBinary(PacketSchema, packet);
+  const text = plainText(packet);
+  if (text === undefined) return toBinary(PacketSchema, packet);
+  const out = new Uint8Array(MAX_HEAD_BYTES + text.length * 3);
+  const { start, end } = encodeTextDelta(packet, text, out, MAX_HEAD_BYTES);
+  return out.subarray(start, end);
+}
+
+/** Encodes packets one after the other into one batch: the same bytes as `batchOf(packets.map(encodePacket))`. */
+export class BatchEncoder {
+  #out = new Uint8Array(1024);
+  #length = 0;
+
+  /** Bytes of the batch so far. */
+  get byteLength(): number {
+    return this.#length;
+  }
+
+  /** Adds a packet; returns the bytes it takes in the batch. */
+  add(packet: Packet): number {
+    const before = this.#length;
+    const text = plainText(packet);
+    if (text === undefined) this.#addEncoded(toBinary(PacketSchema, packet));
+    else this.#addText(packet, text);
+    return this.#length - before;
+  }
+
+  /** The batch, and begins the next one. */
+  take(): Uint8Array {
+    const batch = this.#out.slice(0, this.#length);
+    this.#length = 0;
+    return batch;
+  }
+
+  #addText(packet: Packet, text: string): void {
+    const at = this.#length;
+    const out = this.#reserve(MAX_HEAD_BYTES + text.length * 3);
+    const { start, end } = encodeTextDelta(packet, text, out, at + MAX_HEAD_BYTES);
+    out[at] = PACKETS_TAG;
+    const bodyAt = writeVarint(out, at + 1, end - start);
+    out.copyWithin(bodyAt, start, end);
+    this.#length = bodyAt + end - start;
+  }
+
+  #addEncoded(bytes: Uint8Array): void {
+    const out = this.#reserve(framedSize(bytes.length));
+    out[this.#length] = PACKETS_TAG;
+    const bodyAt = writeVarint(out, this.#length + 1, bytes.length);
+    out.set(bytes, bodyAt);
+    this.#length = bodyAt + bytes.length;
+  }
+
+  #reserve(bytes: number): Uint8Array {
+    const needed = this.#length + bytes;
+    if (needed <= this.#out.length) return this.#out;
+    const grown = new Uint8Array(Math.max(needed, this.#out.length * 2));
+    grown.set(this.#out.subarray(0, this.#length));
+    this.#out = grown;
+    return grown;
+  }
 }
 
 /** One PacketBatch of packets that are encoded already. */
@@ -104,23 +162,33 @@ function writeVarint(bytes: Uint8Array, start: number, value: number): number {
 
 const encoder = new TextEncoder();
 
-/** Field numbers of the payloads that are one string in field 1. */
-const TEXT_DELTA_TAG = { agentResponseDelta: 0x2a, reasoningDelta: 0x32 } as const;
-/** Room for the header fields, the payload's tag and lengths. */
+/** Tags of the two payloads that are one string in field 1. */
+const ANSWER_DELTA_TAG = 0x2a;
+const REASONING_DELTA_TAG = 0x32;
+/** Room for the packet's frame and header fields, the payload's tag and lengths: 62 bytes at most. */
 const MAX_HEAD_BYTES = 64;
 
-function encodeTextDelta(packet: Packet): Uint8Array | undefined {
-  const payload = packet.payload;
-  if (packet.$unknown || packet.mustUnderstand) return undefined;
-  let text: string;
-  if (payload.case === "agentResponseDelta") text = payload.value.content;
-  else if (payload.case === "reasoningDelta") text = payload.value.reasoning;
-  else return undefined;
-  const placement = packet.placement;
-  if (payload.value.$unknown || placement?.$unknown || text === "") return undefined;
+/** The text of a delta that has nothing but a text; undefined = the generic encoder's. */
+function plainText(packet: Packet): string | undefined {
+  const { payload, placement } = packet;
+  if (packet.$unknown || packet.mustUnderstand || placement?.$unknown) return undefined;
+  if (payload.case !== "agentResponseDelta" && payload.case !== "reasoningDelta") return undefined;
+  if (payload.value.$unknown) return undefined;
+  const text = payload.case === "agentResponseDelta" ? payload.value.content : payload.value.reasoning;
+  return text === "" ? undefined : text;
+}
 
-  const out = new Uint8Array(MAX_HEAD_BYTES + text.length * 3);
-  const textAt = MAX_HEAD_BYTES;
+/**
+ * Encodes a delta of nothing but `text`: the text at `textAt`, everything before it right in front of it. Needs
+ * MAX_HEAD_BYTES before and three bytes per UTF-16 unit behind `textAt`. Returns where the packet begins and ends.
+ */
+function encodeTextDelta(
+  packet: Packet,
+  text: string,
+  out: Uint8Array,
+  textAt: number,
+): { start: number; end: number } {
+  const { placement } = packet;
   const written = encodeText(text, out, textAt);
   const innerSize = 1 + varintSize(written) + written;
   const placementSize = placement ? sizeOfPlacement(placement) : 0;
@@ -144,11 +212,11 @@ function encodeTextDelta(packet: Packet): Uint8Array | undefined {
     out[at++] = 0x18;
     at = writeVarint(out, at, packet.tMs);
   }
-  out[at++] = TEXT_DELTA_TAG[payload.case];
+  out[at++] = packet.payload.case === "reasoningDelta" ? REASONING_DELTA_TAG : ANSWER_DELTA_TAG;
   at = writeVarint(out, at, innerSize);
   out[at++] = 0x0a;
   writeVarint(out, at, written);
-  return out.subarray(start, textAt + written);
+  return { start, end: textAt + written };
 }
 
 /** Writes short ASCII texts byte by byte (the call into the encoder costs more than they do), others by the encoder. */
