@@ -223,9 +223,11 @@ export function createChatService(deps: ChatDeps, turns: ActiveTurns): ServiceBi
 
     async listTurns(request, { principal, signal }) {
       if (request.sessionId) await ownSession(principal, request.sessionId);
+      const phases = phasesOf(request.statuses);
+      if (phases?.length === 0) return create(ListTurnsResponseSchema); // no turn is in line or waits yet
       const page = await store.listTurns(principal, pageOf(request), {
         sessionId: request.sessionId,
-        phases: phasesOf(request.statuses),
+        phases: phases ?? [],
       });
       const summaries = await Promise.all(
         page.rows.map(async (turn) => viewTurn(turn, await reader.headSeq(turn, signal))),
@@ -266,13 +268,13 @@ function pageList<T>(
   return { rows: all.slice(start, end), nextToken: end < all.length ? String(end) : "" };
 }
 
-function phasesOf(statuses: readonly TurnStatus[]): TurnPhase[] {
-  if (statuses.length === 0) return [];
-  const phases: TurnPhase[] = [];
-  if (statuses.some((status) => status === TurnStatus.RUNNING || status === TurnStatus.WAITING))
-    phases.push("running");
-  if (statuses.includes(TurnStatus.ENDED)) phases.push("committed", "closed");
-  return phases;
+/** The phases of the turns wanted; undefined = any. */
+function phasesOf(statuses: readonly TurnStatus[]): TurnPhase[] | undefined {
+  if (statuses.length === 0) return undefined;
+  return [
+    ...(statuses.includes(TurnStatus.RUNNING) ? (["running"] as const) : []),
+    ...(statuses.includes(TurnStatus.ENDED) ? (["committed", "closed"] as const) : []),
+  ];
 }
 
 function stopTarget({ target }: StopTurnRequest): StopTarget {
