@@ -8,6 +8,9 @@ export interface Clock {
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
 }
 
+/** The longest delay that a timer of the platform takes; a longer one would fire at once. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
 export const systemClock: Clock = {
   now: () => new Date(),
   monotonicMs: () => performance.now(),
@@ -17,14 +20,20 @@ export const systemClock: Clock = {
         reject(signal.reason);
         return;
       }
+      let timer: NodeJS.Timeout;
       const onAbort = (): void => {
         clearTimeout(timer);
         reject(signal?.reason);
       };
-      const timer = setTimeout(() => {
-        signal?.removeEventListener("abort", onAbort);
-        resolve();
-      }, ms);
+      const wait = (leftMs: number): void => {
+        const stepMs = Math.min(leftMs, LONGEST_TIMER_MS);
+        timer = setTimeout(() => {
+          if (stepMs < leftMs) return wait(leftMs - stepMs);
+          signal?.removeEventListener("abort", onAbort);
+          resolve();
+        }, stepMs);
+      };
+      wait(ms);
       signal?.addEventListener("abort", onAbort, { once: true });
     });
   },

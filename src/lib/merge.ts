@@ -31,6 +31,7 @@ export async function* merge<T>(
   for (const source of sources) void pump(source);
   try {
     yield* queue;
+    signal.throwIfAborted(); // the sources had ended, and what was left of them was thrown away
   } finally {
     signal.removeEventListener("abort", onAbort);
     queue.close();
