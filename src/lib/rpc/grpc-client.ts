@@ -325,6 +325,7 @@ class StreamReader implements AsyncIterableIterator<Message> {
   #failure: { readonly error: TurnError } | undefined;
   #wake: (() => void) | undefined;
   #tail: Promise<unknown> = Promise.resolve();
+  #waiting = 0;
 
   constructor(method: DescMethod, signal: AbortSignal, open: () => Promise<ClientReadableStream<Buffer>>) {
     this.#method = method;
@@ -338,7 +339,12 @@ class StreamReader implements AsyncIterableIterator<Message> {
   }
 
   next(): Promise<IteratorResult<Message>> {
-    const turn = this.#tail.then(() => this.#take());
+    // what grpc-js holds already needs no waiting: most messages of a fast stream
+    const bytes =
+      this.#waiting === 0 && this.#state.kind === "open" ? (this.#call?.read() as Buffer | null) : null;
+    if (bytes) return this.#delivered(bytes);
+    this.#waiting++;
+    const turn = this.#tail.then(() => this.#take()).finally(() => this.#waiting--);
     this.#tail = turn.catch(() => undefined);
     return turn;
   }
@@ -389,6 +395,14 @@ class StreamReader implements AsyncIterableIterator<Message> {
       });
     } catch (error) {
       this.#finish({ kind: "over", error });
+    }
+  }
+
+  #delivered(bytes: Buffer): Promise<IteratorResult<Message>> {
+    try {
+      return Promise.resolve({ done: false, value: this.#decoded(bytes) });
+    } catch (error) {
+      return Promise.reject(error);
     }
   }
 

@@ -46,7 +46,7 @@ import type {
   StreamFrame,
   UnaryImpl,
 } from "./service-binding.js";
-import { untilAborted } from "./until-aborted.js";
+import { visitUntilAborted } from "./until-aborted.js";
 import { createRequestValidator, decodeRequest } from "./validation.js";
 
 export interface ServeGrpcOptions {
@@ -327,16 +327,15 @@ async function* readRequests(
 }
 
 /** Moves frames to the writer until they end, or the call is aborted. */
-async function pump(
+function pump(
   frames: AsyncIterable<StreamFrame<Message>>,
   method: DescMethod,
   writer: FrameWriter,
   signal: AbortSignal,
 ): Promise<void> {
-  for await (const frame of untilAborted(frames, signal)) {
-    const room = writer.write(frame.kind === "bytes" ? frame.bytes : toBinary(method.output, frame.message));
-    if (room) await room;
-  }
+  return visitUntilAborted(frames, signal, (frame) =>
+    writer.write(frame.kind === "bytes" ? frame.bytes : toBinary(method.output, frame.message)),
+  );
 }
 
 function openScope(call: UnaryCall | StreamCall, calls: CallTable, rules: BindingRules): CallScope {

@@ -53,3 +53,49 @@ export function untilAborted<T>(source: AsyncIterable<T>, signal: AbortSignal): 
     },
   };
 }
+
+/**
+ * Visits each item until the source ends or `signal` aborts (then rejects with its reason, as above). A visit that
+ * returns a promise is awaited before the next item is asked for. Callbacks instead of a loop: the hot path of streams
+ * pays for one promise per item, the source's own.
+ */
+export function visitUntilAborted<T>(
+  source: AsyncIterable<T>,
+  signal: AbortSignal,
+  visit: (item: T) => Promise<void> | undefined,
+): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const iterator = source[Symbol.asyncIterator]();
+    let over = false;
+    const finish = (settle: () => void, ended: boolean): void => {
+      if (over) return;
+      over = true;
+      signal.removeEventListener("abort", onAbort);
+      settle();
+      if (!ended) void Promise.resolve(iterator.return?.()).catch(() => undefined);
+    };
+    const onAbort = (): void => finish(() => reject(signal.reason), false);
+    const onFailure = (error: unknown): void => finish(() => reject(error), true);
+    const step = (): void => {
+      if (!over) iterator.next().then(onItem, onFailure);
+    };
+    const onItem = (result: IteratorResult<T>): void => {
+      if (over) return;
+      if (result.done) {
+        finish(resolve, true);
+        return;
+      }
+      try {
+        const wait = visit(result.value);
+        if (wait) wait.then(step, onVisitFailure);
+        else step();
+      } catch (error) {
+        onVisitFailure(error);
+      }
+    };
+    const onVisitFailure = (error: unknown): void => finish(() => reject(error), false);
+    signal.addEventListener("abort", onAbort);
+    if (signal.aborted) onAbort();
+    else step();
+  });
+}
