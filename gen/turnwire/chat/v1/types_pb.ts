@@ -1271,7 +1271,7 @@ export enum CitationMode {
   UNSPECIFIED = 0,
 
   /**
-   * A marker becomes a link: [[n]](url), or [n] for a document without an address.
+   * A marker becomes a link: `[[n]](url)`, or `[n]` for a document without an address.
    *
    * @generated from enum value: CITATION_MODE_HYPERLINK = 1;
    */
