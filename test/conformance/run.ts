@@ -46,7 +46,7 @@ function run(kind: "stock" | "ours"): string[] {
       "--mode",
       "server",
       "--conf",
-      path.join(here, "config.yaml"),
+      path.join(here, `config-${kind}.yaml`),
       "--max-servers",
       "2",
       ...extra,

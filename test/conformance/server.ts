@@ -59,7 +59,7 @@ async function serveOurs(
     ...DEFAULT_LIMITS,
     ...(request.messageReceiveLimit > 0 ? { maxReceiveBytes: request.messageReceiveLimit } : {}),
   };
-  // The edge's own settings but one: unknown JSON fields are refused there, and the runner may send some.
+  // The edge's own settings; the registry is there for the Any fields of the conformance messages.
   const jsonOptions = { registry };
   const router = createConnectRouter({
     readMaxBytes: limits.maxReceiveBytes,
