@@ -77,6 +77,7 @@ export class ActiveTurn implements TurnContext {
       log: deps.log,
       key: { turnId: row.turnId, partition: row.partition },
       clock: deps.clock,
+      tick: deps.tick,
       incarnation: deps.incarnation,
       epoch: options.claim.epoch,
       position: options.claim.position,

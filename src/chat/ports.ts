@@ -11,6 +11,7 @@ import type {
 } from "../../gen/turnwire/tool/v1/tool_service_pb.js";
 import type { Clock } from "../lib/clock.js";
 import type { Logger } from "../lib/log.js";
+import type { LoopTick } from "../lib/loop-tick.js";
 import type { Principal } from "../lib/rpc/service-binding.js";
 import type { ReplayLog } from "../replay/replay-log.js";
 import type { Store } from "../store/store.js";
@@ -70,6 +71,8 @@ export interface ChatDeps {
   readonly models: ModelPort;
   readonly tools: ToolPort;
   readonly clock: Clock;
+  /** Lets what belongs to one turn of the event loop leave in one write. */
+  readonly tick: LoopTick;
   readonly logger: Logger;
   readonly limits: ChatLimits;
   /** Random id of this life of the process; the owner's name on turns. */

@@ -12,6 +12,7 @@
 import type { Packet } from "../../gen/turnwire/packet/v1/packet_pb.js";
 import type { TurnState } from "../../gen/turnwire/chat/v1/turn_state_pb.js";
 import type { Clock } from "../lib/clock.js";
+import type { LoopTick } from "../lib/loop-tick.js";
 import { appendSurely } from "../replay/claim.js";
 import type { LoggedEntry, Position, ReplayLog, TurnLogKey } from "../replay/replay-log.js";
 import { trimEntry } from "../replay/trim-entry.js";
@@ -37,6 +38,8 @@ export interface TurnWriterOptions {
   readonly log: ReplayLog;
   readonly key: TurnLogKey;
   readonly clock: Clock;
+  /** Shared by the writers of the process. */
+  readonly tick: LoopTick;
   readonly incarnation: string;
   /** From the claim. */
   readonly epoch: number;
@@ -189,10 +192,10 @@ export class TurnWriter {
     this.#flushing ??= this.#flushLoop();
   }
 
-  /** Runs while there is something to append. The first await lets packets of the same tick join the first entry. */
+  /** Runs while there is something to append. Entries of one turn of the event loop, of all turns, leave together. */
   async #flushLoop(): Promise<void> {
     try {
-      await Promise.resolve();
+      await this.#options.tick.next();
       while (this.#queue.length > 0 && this.#failure === undefined) {
         const firstSeq = this.state.seq + 1;
         const batch = this.#takeBatch();

@@ -11,6 +11,7 @@ import { defaultChatLimits, type ChatDeps } from "../chat/ports.js";
 import { listenForCommands } from "../chat/stop-turn.js";
 import { systemClock } from "../lib/clock.js";
 import { newId } from "../lib/ids.js";
+import { LoopTick } from "../lib/loop-tick.js";
 import type { Logger } from "../lib/log.js";
 import { bindService } from "../lib/rpc/service-binding.js";
 import type { ReplayLog } from "../replay/replay-log.js";
@@ -41,6 +42,8 @@ export interface StartChatOptions {
   readonly env: NodeJS.ProcessEnv;
   readonly llmAddresses: string;
   readonly toolAddresses: string;
+  /** Aborts when the process is told to stop before it is ready. Default: never. */
+  readonly signal?: AbortSignal;
   /** Puts something between the orchestrator and its stores; for tests that fail at a chosen point. */
   readonly wrapLog?: (log: ReplayLog) => ReplayLog;
   readonly wrapStore?: (store: Store) => Store;
@@ -71,6 +74,7 @@ export async function startChat(options: StartChatOptions): Promise<RunningChat>
       models: models.port,
       tools: tools.port,
       clock: systemClock,
+      tick: new LoopTick(),
       logger,
       limits: {
         ...defaultChatLimits,
@@ -94,6 +98,7 @@ export async function startChat(options: StartChatOptions): Promise<RunningChat>
       ready: async (signal) => {
         await Promise.all([store.ping(signal), log.ping(signal), models.ready(signal), tools.ready(signal)]);
       },
+      signal: options.signal ?? new AbortController().signal,
     });
     closers.add("turns and listeners", async () => {
       await Promise.all([turns.drain(config.drainMs), servers.close(config.drainMs)]);

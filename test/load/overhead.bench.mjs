@@ -1,7 +1,8 @@
 /**
  * What Turnwire costs on top of the model's stream. One upstream, one llm peer; the reading client takes the same deltas
  *   direct   from the llm peer's gRPC stream
- *   proxy    from a grpc-js proxy that decodes and encodes each message, without a log
+ *   proxy    from a grpc-js proxy that decodes and encodes each delta, without a log (a message for each delta)
+ *   batching the same proxy when it keeps the llm peer's batches
  *   native   from Turnwire's native gRPC port, with the log named in the table
  *   connect  from Turnwire's shared port (Connect, HTTP/2)
  * in interleaved runs of separate processes. Unit: deltas per second arriving at the client; CPU of the process in the
@@ -13,6 +14,9 @@ import path from "node:path";
 import { findNatsServer, startNatsServer } from "../../dist/src/main/embedded/nats-server.js";
 import { silentLogger } from "../../dist/src/lib/log.js";
 import { cpuMicros, median, runProcess, startProcess } from "./processes.mjs";
+
+/** Deltas of each paced turn: eight seconds at 50 per second, so that the starts of the turns do not weigh much. */
+const PACED_DELTAS = 400;
 
 function option(options, name, fallback) {
   const at = options.indexOf(`--${name}`);
@@ -48,7 +52,7 @@ export async function run(options) {
     ends.push(llm.end);
     const tool = await startProcess("dist/src/main/tool.js", [], { ...common, TURNWIRE_TOOL_PORT: "0" });
     ends.push(tool.end);
-    const chat = await startProcess("dist/src/main/chat.js", [], {
+    const chat = await startProcess("--max-semi-space-size=32", ["dist/src/main/chat.js"], {
       ...common,
       NATS_URL: nats?.url ?? "none",
       TURNWIRE_HTTP_PORT: "0",
@@ -57,11 +61,14 @@ export async function run(options) {
       TURNWIRE_TOOL_ADDR: `127.0.0.1:${tool.facts.port}`,
     });
     ends.push(chat.end);
-    const proxy = await startProcess("test/load/proxy.mjs", [`127.0.0.1:${llm.facts.port}`]);
+    const proxy = await startProcess("test/load/proxy.mjs", [`127.0.0.1:${llm.facts.port}`, "deltas"]);
     ends.push(proxy.end);
+    const batching = await startProcess("test/load/proxy.mjs", [`127.0.0.1:${llm.facts.port}`, "batches"]);
+    ends.push(batching.end);
     const ways = [
       { name: "direct", kind: "direct", address: `127.0.0.1:${llm.facts.port}`, middle: undefined },
       { name: "proxy", kind: "direct", address: `127.0.0.1:${proxy.facts.port}`, middle: proxy.pid },
+      { name: "batching", kind: "direct", address: `127.0.0.1:${batching.facts.port}`, middle: batching.pid },
       { name: "native", kind: "native", address: `127.0.0.1:${chat.facts.grpcPort}`, middle: chat.pid },
       { name: "connect", kind: "connect", address: `127.0.0.1:${chat.facts.httpPort}`, middle: chat.pid },
     ];
@@ -84,7 +91,7 @@ export async function run(options) {
     const paced = Object.fromEntries(ways.map((way) => [way.name, []]));
     for (let round = 0; round < runs; round++) {
       for (const way of ways) saturated[way.name].push(await load(way, turns, deltas, 0));
-      for (const way of ways) paced[way.name].push(await load(way, 100, 150, 50));
+      for (const way of ways) paced[way.name].push(await load(way, 100, PACED_DELTAS, 50));
       console.error(`round ${round + 1} of ${runs}`);
     }
     const figures = {
@@ -116,14 +123,16 @@ function print(ways, { saturated, paced, log, turns, deltas, runs }) {
     `\nlog ${log}; saturated: ${turns} turns x ${deltas} deltas; paced: 100 turns x 50/s; median (min-max) of ${runs} interleaved runs\n`,
   );
   console.log(
-    "| way | deltas/s saturated | of direct | CPU us/delta | of proxy | paced p50 ms | paced p99 ms | paced CPU us/delta |\n|---|---|---|---|---|---|---|---|",
+    "| way | deltas/s saturated | of direct | CPU us/delta | of proxy | of batching | paced p50 ms | paced p99 ms | paced CPU us/delta |\n|---|---|---|---|---|---|---|---|---|",
   );
   for (const { name } of ways) {
     const cpu = name === "direct" ? "-" : range(saturated[name], "cpuMicrosPerDelta", 1);
     const ofProxy = name === "direct" ? "-" : `${ratio(name, "proxy", "cpuMicrosPerDelta").toFixed(2)}x`;
+    const ofBatching =
+      name === "direct" ? "-" : `${ratio(name, "batching", "cpuMicrosPerDelta").toFixed(2)}x`;
     const pacedCpu = name === "direct" ? "-" : range(paced[name], "cpuMicrosPerDelta", 0);
     console.log(
-      `| ${name} | ${range(saturated[name], "perSecond", 0)} | ${(ratio(name, "direct", "perSecond") * 100).toFixed(0)} % | ${cpu} | ${ofProxy} | ${range(paced[name], "p50Ms", 2)} | ${range(paced[name], "p99Ms", 1)} | ${pacedCpu} |`,
+      `| ${name} | ${range(saturated[name], "perSecond", 0)} | ${(ratio(name, "direct", "perSecond") * 100).toFixed(0)} % | ${cpu} | ${ofProxy} | ${ofBatching} | ${range(paced[name], "p50Ms", 2)} | ${range(paced[name], "p99Ms", 1)} | ${pacedCpu} |`,
     );
   }
 }

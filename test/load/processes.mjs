@@ -7,9 +7,10 @@ import { fileURLToPath } from "node:url";
 export const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../..");
 const TICKS_PER_SECOND = 100;
 
-/** Starts `node program args` and resolves with { pid, facts, end } at its ready line (JSON with "ready" in it). */
+/** Starts `node program args` (flags of node may stand before the program) and resolves with { pid, facts, end } at its ready line (JSON with "ready" in it). */
 export function startProcess(program, args = [], env = {}) {
-  const child = spawn(process.execPath, [path.join(root, program), ...args], {
+  const child = spawn(process.execPath, [program, ...args], {
+    cwd: root,
     stdio: ["ignore", "pipe", "pipe"],
     env: { PATH: process.env.PATH, HOME: process.env.HOME, ...env },
   });

@@ -1,4 +1,7 @@
-/** What a log-less service in the middle costs: a grpc-js proxy that decodes and encodes every message of the llm peer. */
+/**
+ * What a log-less service in the middle costs: a grpc-js proxy that decodes and encodes the llm peer's stream.
+ * proxy.mjs ADDRESS batches: message by message, the peer's batches kept; proxy.mjs ADDRESS deltas: a message for each delta.
+ */
 import { fromBinary, toBinary } from "@bufbuild/protobuf";
 import * as grpc from "@grpc/grpc-js";
 import {
@@ -8,6 +11,7 @@ import {
 } from "../../dist/gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 
 const path = `/${LlmProxyService.typeName}/StreamCompletion`;
+const each = process.argv[3] === "deltas";
 const client = new grpc.Client(process.argv[2], grpc.credentials.createInsecure());
 const encode = (schema) => (message) => Buffer.from(toBinary(schema, message));
 const decode = (schema) => (bytes) => fromBinary(schema, bytes);
@@ -33,7 +37,10 @@ server.addService(
         call.request,
       );
       upstream.on("data", (message) => {
-        if (call.write(message)) return;
+        let room = true;
+        if (each) for (const delta of message.deltas) room = call.write({ ...message, deltas: [delta] });
+        else room = call.write(message);
+        if (room) return;
         upstream.pause();
         call.once("drain", () => upstream.resume());
       });
