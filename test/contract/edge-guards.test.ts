@@ -4,7 +4,7 @@ import { createGrpcTransport } from "@connectrpc/connect-node";
 import { randomBytes } from "node:crypto";
 import http from "node:http";
 import { connect as connectH2 } from "node:http2";
-import type { ClientHttp2Session, ClientHttp2Stream } from "node:http2";
+import type { ClientHttp2Session, ClientHttp2Stream, Settings } from "node:http2";
 import { connect as connectTcp } from "node:net";
 import type { Socket } from "node:net";
 import { gzipSync } from "node:zlib";
@@ -493,9 +493,7 @@ describe("edge guards - connections that dawdle are closed", () => {
   test("the settings of HTTP/2 are the configured ones", async () => {
     const edge = await useEdge([models()], { limits: { maxConcurrentStreams: 128 } });
     const session = useH2(edge);
-    const settings = await new Promise<import("node:http2").Settings>((resolve) =>
-      session.once("remoteSettings", resolve),
-    );
+    const settings = await new Promise<Settings>((resolve) => session.once("remoteSettings", resolve));
     expect(settings).toMatchObject({ maxConcurrentStreams: 128, maxHeaderListSize: 16 * 1024 });
   });
 });

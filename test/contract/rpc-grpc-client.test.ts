@@ -1,6 +1,6 @@
 import { create } from "@bufbuild/protobuf";
 import { createServer, connect } from "node:net";
-import type { AddressInfo } from "node:net";
+import type { AddressInfo, Socket } from "node:net";
 import { expect, onTestFinished, test } from "vitest";
 import { ChatService, ListModelsResponseSchema } from "../../gen/turnwire/chat/v1/chat_service_pb.js";
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
@@ -223,7 +223,7 @@ test("grpc client - ready follows the peer's health", async () => {
 test("grpc client - a stream whose connection breaks is UNAVAILABLE, not an end", async () => {
   const { binding } = waitingStream(1);
   const server = await useGrpcServer([binding]);
-  const sockets: import("node:net").Socket[] = [];
+  const sockets: Socket[] = [];
   const proxy = createServer((client) => {
     const upstream = connect(server.port, "127.0.0.1");
     sockets.push(client, upstream);

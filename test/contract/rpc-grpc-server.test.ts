@@ -1,10 +1,13 @@
 import { create, createFileRegistry, fromBinary, toBinary } from "@bufbuild/protobuf";
 import type { FileDescriptorProto } from "@bufbuild/protobuf/wkt";
 import { FileDescriptorProtoSchema, FileDescriptorSetSchema } from "@bufbuild/protobuf/wkt";
+import type { ServiceError } from "@grpc/grpc-js";
 import { Metadata, status } from "@grpc/grpc-js";
+import type { ClientHttp2Stream } from "node:http2";
 import { connect } from "node:http2";
 import { expect, onTestFinished, test } from "vitest";
 import {
+  ChatService,
   ListModelsRequestSchema,
   ListModelsResponseSchema,
   ResumeTurnRequestSchema,
@@ -17,6 +20,7 @@ import { ServerReflection as ServerReflectionAlpha } from "../../gen/grpc/reflec
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError } from "../../src/lib/errors.js";
 import { silentLogger } from "../../src/lib/log.js";
+import type { GrpcClient } from "../../src/lib/rpc/grpc-client.js";
 import { createGrpcClient } from "../../src/lib/rpc/grpc-client.js";
 import { fromGrpcError } from "../../src/lib/rpc/grpc-status.js";
 import { Health } from "../../gen/grpc/health/v1/health_pb.js";
@@ -153,9 +157,7 @@ test("grpc server - an error travels with its code, facts and typed details; its
   const call = client.makeServerStreamRequest(RESUME_PATH, bytesThrough, bytesThrough, RESUME_REQUEST);
   const received: unknown[] = [];
   call.on("data", (bytes) => received.push(bytes));
-  const error = await new Promise<import("@grpc/grpc-js").ServiceError>((resolve) =>
-    call.on("error", (e) => resolve(e as never)),
-  );
+  const error = await new Promise<ServiceError>((resolve) => call.on("error", (e) => resolve(e as never)));
   expect(received).toHaveLength(1);
   expect(error.code).toBe(status.INTERNAL);
   const wire = JSON.stringify(error.metadata.getMap(), (_, value) =>
@@ -259,18 +261,10 @@ test("grpc server - without a valid token nothing but health answers", async () 
     },
   );
   const signal = AbortSignal.timeout(10_000);
-  const use = (
-    token?: string,
-  ): ReturnType<
-    typeof createGrpcClient<typeof import("../../gen/turnwire/chat/v1/chat_service_pb.js").ChatService>
-  > => {
-    const client = createGrpcClient(chatBinding({}).service as never, {
-      addresses: server.address,
-      token,
-      logger: silentLogger,
-    });
+  const use = (token?: string): GrpcClient<typeof ChatService> => {
+    const client = createGrpcClient(ChatService, { addresses: server.address, token, logger: silentLogger });
     onTestFinished(() => client.close());
-    return client as never;
+    return client;
   };
   await expect(use().unary("listModels", {}, { signal })).rejects.toMatchObject({
     code: ErrorCode.UNAUTHENTICATED,
@@ -352,7 +346,7 @@ function endless(frameBytes: number): {
 }
 
 /** A stream over raw HTTP/2 whose data nobody reads. */
-async function stalledReader(address: string): Promise<import("node:http2").ClientHttp2Stream> {
+async function stalledReader(address: string): Promise<ClientHttp2Stream> {
   const session = connect(`http://${address}`);
   onTestFinished(() => session.destroy());
   const stream = session.request({

@@ -15,8 +15,8 @@ import {
   Health,
   HealthCheckResponse_ServingStatus,
   HealthCheckRequestSchema,
-  HealthCheckResponseSchema,
 } from "../../../gen/grpc/health/v1/health_pb.js";
+import type { HealthCheckResponse } from "../../../gen/grpc/health/v1/health_pb.js";
 import { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError } from "../errors.js";
 import type { Logger } from "../log.js";
@@ -125,7 +125,7 @@ export function createGrpcClient<S extends DescService>(
       const response = (await callUnary(channels, check, request, {
         signal,
         timeoutMs: 5_000,
-      })) as MessageShape<typeof HealthCheckResponseSchema>;
+      })) as HealthCheckResponse;
       if (response.status === HealthCheckResponse_ServingStatus.SERVING) return;
       throw new TurnError(ErrorCode.UNAVAILABLE, { message: `${service.typeName} is not serving yet` });
     },
