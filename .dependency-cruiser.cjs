@@ -10,7 +10,12 @@ const only = (name, folder, allowed) => ({
 module.exports = {
   forbidden: [
     { name: "no-circular", severity: "error", from: {}, to: { circular: true } },
-    { name: "lib-is-the-bottom", severity: "error", from: { path: "^src/lib/" }, to: { path: "^src/", pathNot: "^src/lib/" } },
+    {
+      name: "lib-is-the-bottom",
+      severity: "error",
+      from: { path: "^src/lib/" },
+      to: { path: "^src/", pathNot: "^src/lib/" },
+    },
     only("turn-is-pure", "turn", []),
     only("chat-sees-ports", "chat", ["turn/", "replay/(replay-log|claim|trim-entry)", "store/store"]),
     only("llm-stands-alone", "llm", []),
@@ -21,13 +26,27 @@ module.exports = {
     only("edge-adapts", "edge", ["chat/", "replay/replay-log"]),
     only("cli-uses-the-client", "cli", ["client/"]),
     only("web-uses-the-client", "web", ["client/"]),
-    { name: "turn-and-client-run-in-browsers", severity: "error", from: { path: "^src/(turn|client)/", pathNot: "\\.test\\.ts$" }, to: { dependencyTypes: ["core"] } },
-    { name: "memory-log-is-for-tests", severity: "error", from: { path: "^src/", pathNot: "\\.test\\.ts$" }, to: { path: "memory-replay-log" } },
+    {
+      name: "turn-and-client-run-in-browsers",
+      severity: "error",
+      from: { path: "^src/(turn|client)/", pathNot: "\\.test\\.ts$" },
+      to: { dependencyTypes: ["core"] },
+    },
+    {
+      name: "memory-log-is-for-tests",
+      severity: "error",
+      from: { path: "^src/", pathNot: "\\.test\\.ts$" },
+      to: { path: "memory-replay-log" },
+    },
   ],
   options: {
     doNotFollow: { path: "node_modules" },
     tsPreCompilationDeps: true,
     tsConfig: { fileName: "tsconfig.json" },
-    enhancedResolveOptions: { extensions: [".ts", ".js"], exportsFields: ["exports"], conditionNames: ["import"] },
+    enhancedResolveOptions: {
+      extensions: [".ts", ".js"],
+      exportsFields: ["exports"],
+      conditionNames: ["import"],
+    },
   },
 };

@@ -4,16 +4,27 @@ export default tseslint.config(
   { ignores: ["dist/", "gen/", "node_modules/", ".cache/", ".data/"] },
   ...tseslint.configs.recommended,
   {
-    files: ["src/**/*.ts", "test/**/*.ts", "scripts/**/*.ts"],
-    languageOptions: { parserOptions: { projectService: { allowDefaultProject: ["*.config.ts"] }, tsconfigRootDir: import.meta.dirname } },
+    files: ["src/**/*.ts", "test/**/*.ts", "scripts/**/*.ts", "examples/**/*.ts"],
+    languageOptions: {
+      parserOptions: {
+        projectService: { allowDefaultProject: ["*.config.ts"] },
+        tsconfigRootDir: import.meta.dirname,
+      },
+    },
     rules: {
       "@typescript-eslint/no-floating-promises": "error",
       "@typescript-eslint/no-misused-promises": ["error", { checksVoidReturn: { attributes: false } }],
       "@typescript-eslint/await-thenable": "error",
       "@typescript-eslint/consistent-type-imports": "error",
-      "@typescript-eslint/no-unused-vars": ["error", { argsIgnorePattern: "^_", varsIgnorePattern: "^_", caughtErrorsIgnorePattern: "^_" }],
+      "@typescript-eslint/no-unused-vars": [
+        "error",
+        { argsIgnorePattern: "^_", varsIgnorePattern: "^_", caughtErrorsIgnorePattern: "^_" },
+      ],
       "@typescript-eslint/no-non-null-assertion": "off",
-      "@typescript-eslint/switch-exhaustiveness-check": ["error", { considerDefaultExhaustiveForUnions: true }],
+      "@typescript-eslint/switch-exhaustiveness-check": [
+        "error",
+        { considerDefaultExhaustiveForUnions: true },
+      ],
       "no-empty": ["error", { allowEmptyCatch: false }],
       "no-restricted-syntax": [
         "error",
@@ -23,6 +34,29 @@ export default tseslint.config(
       eqeqeq: "error",
     },
   },
-  { files: ["src/turn/**/*.ts"], rules: { "no-restricted-globals": ["error", "setTimeout", "setInterval", "Date", "performance", "fetch", "process", "crypto"] } },
-  { files: ["src/**/*.ts"], ignores: ["src/main/**", "src/cli/**", "src/**/*.test.ts"], rules: { "no-restricted-properties": ["error", { object: "process", property: "env", message: "only src/main and src/cli read the environment" }] } },
+  {
+    files: ["src/turn/**/*.ts"],
+    rules: {
+      "no-restricted-globals": [
+        "error",
+        "setTimeout",
+        "setInterval",
+        "Date",
+        "performance",
+        "fetch",
+        "process",
+        "crypto",
+      ],
+    },
+  },
+  {
+    files: ["src/**/*.ts"],
+    ignores: ["src/main/**", "src/cli/**", "src/**/*.test.ts"],
+    rules: {
+      "no-restricted-properties": [
+        "error",
+        { object: "process", property: "env", message: "only src/main and src/cli read the environment" },
+      ],
+    },
+  },
 );

@@ -30,6 +30,12 @@ export function findTool(name) {
   return folders.map((folder) => path.join(folder, name)).find(isProgram);
 }
 
+/** Whether this machine has what the tool is made with: Go, or Python. */
+export function canMake(name) {
+  const maker = name === "python" ? "python3" : "go";
+  return (process.env.PATH ?? "").split(path.delimiter).some((folder) => isProgram(path.join(folder, maker)));
+}
+
 /** Fetches the tool if it is not here. Returns its path, or a sentence that says why it cannot be had. */
 export function getTool(name, print = console.log) {
   const found = findTool(name);
@@ -39,7 +45,10 @@ export function getTool(name, print = console.log) {
     else installGo(name, print);
     return { path: findTool(name) };
   } catch (error) {
-    const reason = String(error.stderr || error.message).trim().split("\n").at(-1);
+    const reason = String(error.stderr || error.message)
+      .trim()
+      .split("\n")
+      .at(-1);
     return { missing: `${name} could not be had (${reason})` };
   }
 }

@@ -1,6 +1,6 @@
 /**
  * Runs every test suite and closes with one line of counts: `npm test [-- <vitest arguments>]`.
- * Fetches what the suites need first (nats-server), builds once (suites that start the server run what users run), and says
+ * Fetches what the suites need first (nats-server, stock tools), builds once (suites that start the server run what users run), and says
  * loudly what it had to leave out. In CI a suite that is left out is a failure.
  */
 import { spawnSync } from "node:child_process";
@@ -16,12 +16,21 @@ if (!hasTestData) {
   console.error(`\n${process.env.CI ? "ERROR" : "NOTE"}: ${text}\n`);
   if (process.env.CI) process.exit(1);
 }
-spawnSync(process.execPath, ["scripts/get-nats-server.mjs"], { stdio: "inherit" });
+// What cannot be had is said here, and again by the suites that miss it.
+for (const script of ["scripts/get-nats-server.mjs", "scripts/get-tools.mjs"])
+  spawnSync(process.execPath, [script], { stdio: "inherit" });
 await buildAll();
 
 const folder = mkdtempSync(path.join(os.tmpdir(), "turnwire-test-"));
 const report = path.join(folder, "report.json");
-const args = ["node_modules/vitest/vitest.mjs", "run", "--reporter=default", "--reporter=json", `--outputFile.json=${report}`, ...process.argv.slice(2)];
+const args = [
+  "node_modules/vitest/vitest.mjs",
+  "run",
+  "--reporter=default",
+  "--reporter=json",
+  `--outputFile.json=${report}`,
+  ...process.argv.slice(2),
+];
 const env = { ...process.env, ...(hasTestData ? { TURNWIRE_TESTDATA: testData } : {}) };
 const run = spawnSync(process.execPath, args, { stdio: "inherit", env });
 const counts = existsSync(report) ? JSON.parse(readFileSync(report, "utf8")) : undefined;
