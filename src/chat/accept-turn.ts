@@ -61,30 +61,39 @@ export type Accepted =
     }
   | { readonly kind: "replayed"; readonly turn: TurnRow };
 
-/** Validates, resolves and stores a send. Throws TurnErrors; nothing is stored then. */
+/**
+ * Validates, resolves and stores a send. Throws TurnErrors; nothing is stored then. What was accepted once is found again,
+ * whatever has gone away or filled up since.
+ *
+ * @param admit throws when no further turn may start here.
+ */
 export async function acceptTurn(
   deps: ChatDeps,
   principal: Principal,
   request: SendRequest,
+  admit: () => void,
   signal: AbortSignal,
 ): Promise<Accepted> {
   refuseUnbuiltSend(request);
   requireText(request);
-  const session =
-    request.sessionId === "" ? undefined : await deps.store.getSession(principal, request.sessionId);
-  if (request.sessionId !== "" && !session) throw sessionNotFound(request.sessionId);
-  if (session && request.newSession) {
-    throw new TurnError(ErrorCode.INVALID_ARGUMENT, {
-      message: "new_session is only for a send without session_id",
-      details: { field: "new_session" },
-    });
+  const requestHash = hashSendRequest(request);
+  let plan: TurnPlan;
+  try {
+    admit();
+    plan = await resolvePlan(deps, principal, request, await findSession(deps, principal, request), signal);
+    await refuseWhenFull(deps, signal);
+  } catch (error) {
+    const known =
+      request.requestId === ""
+        ? undefined
+        : await deps.store.findAccepted(principal, request.requestId, requestHash);
+    if (known?.kind === "replayed") return known;
+    throw known ? requestConflict() : error;
   }
-  const plan = await resolvePlan(deps, principal, request, session, signal);
-  await refuseWhenFull(deps, signal);
   const outcome = await deps.store.acceptTurn({
     principal,
     requestId: plan.started.requestId,
-    requestHash: hashSendRequest(request),
+    requestHash,
     sessionId: request.sessionId,
     newSession: {
       sessionId: plan.started.sessionId,
@@ -111,7 +120,7 @@ export async function acceptTurn(
     case "replayed":
       return outcome;
     case "conflict":
-      throw new TurnError(ErrorCode.REQUEST_CONFLICT, { details: { field: "request_id" } });
+      throw requestConflict();
     case "busy":
       throw new TurnError(ErrorCode.SESSION_BUSY, {
         message: `the session already runs turn ${outcome.turnId}: wait for it, or stop it`,
@@ -126,6 +135,24 @@ export async function acceptTurn(
         details: { field: "parent_message_id" },
       });
   }
+}
+
+/** The session that the send names; undefined = it makes one. */
+async function findSession(
+  deps: ChatDeps,
+  principal: Principal,
+  request: SendRequest,
+): Promise<SessionRow | undefined> {
+  if (request.sessionId === "") return undefined;
+  const session = await deps.store.getSession(principal, request.sessionId);
+  if (!session) throw sessionNotFound(request.sessionId);
+  if (request.newSession) {
+    throw new TurnError(ErrorCode.INVALID_ARGUMENT, {
+      message: "new_session is only for a send without session_id",
+      details: { field: "new_session" },
+    });
+  }
+  return session;
 }
 
 async function resolvePlan(
@@ -294,6 +321,10 @@ function requireText(request: SendRequest): void {
     message: "text is empty: write something or attach a file",
     details: { field: "text" },
   });
+}
+
+function requestConflict(): TurnError {
+  return new TurnError(ErrorCode.REQUEST_CONFLICT, { details: { field: "request_id" } });
 }
 
 function sessionNotFound(sessionId: string): TurnError {

@@ -86,9 +86,13 @@ export function createChatService(deps: ChatDeps, turns: ActiveTurns): ServiceBi
     request: SendRequest,
     context: CallContext,
   ): Promise<{ turn: TurnRow; receipt: SendReceipt }> {
-    turns.admit();
     const { principal } = context;
-    const accepted = await acceptTurn(deps, principal, request, context.signal);
+    const accepted = await acceptTurn(deps, principal, request, () => turns.admit(), context.signal).catch(
+      (error: unknown) => {
+        turns.suspectOrphans(); // stored or not: its answer may be lost
+        throw error;
+      },
+    );
     const { turn } = accepted;
     if (accepted.kind === "accepted") {
       turns.start(

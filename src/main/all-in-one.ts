@@ -2,4 +2,6 @@
 import { runAllInOne } from "./run-all-in-one.js";
 import { runService } from "./run-service.js";
 
-await runService("turnwire", (config, logger) => runAllInOne({ config, logger, env: process.env }));
+await runService("turnwire", (config, logger, signal) =>
+  runAllInOne({ config, logger, env: process.env, signal }),
+);

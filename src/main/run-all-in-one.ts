@@ -7,7 +7,7 @@ import { startChat, type StartChatOptions } from "./start-chat.js";
 import { startLlm } from "./start-llm.js";
 import { startTool } from "./start-tool.js";
 
-export interface AllInOneOptions extends Pick<StartChatOptions, "wrapLog" | "wrapStore"> {
+export interface AllInOneOptions extends Pick<StartChatOptions, "signal" | "wrapLog" | "wrapStore"> {
   readonly config: Config;
   readonly logger: Logger;
   readonly env: NodeJS.ProcessEnv;

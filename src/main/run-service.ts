@@ -1,6 +1,8 @@
 /** What every service's process does the same: read the environment, start, say that it is ready, stop on a signal. */
+import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { createLogger, type Logger } from "../lib/log.js";
 import { TurnError } from "../lib/errors.js";
+import { aborted } from "../lib/signals.js";
 import { ConfigError, readConfig, type Config } from "./config.js";
 
 /** A started service. */
@@ -16,9 +18,10 @@ export interface Running {
 /** Longest time a shutdown may take beyond its drain, ms. */
 const CLOSE_MS = 10_000;
 
+/** @param start its signal aborts when the process is told to stop before it has started. */
 export async function runService(
   name: string,
-  start: (config: Config, logger: Logger) => Promise<Running>,
+  start: (config: Config, logger: Logger, signal: AbortSignal) => Promise<Running>,
 ): Promise<void> {
   let config: Config;
   try {
@@ -28,12 +31,15 @@ export async function runService(
   }
   const logger = createLogger({ service: name, level: config.logLevel });
   const startMs = performance.now();
+  const told = new AbortController();
+  onStopSignal(told, config, logger);
   try {
-    const running = await start(config, logger);
+    const running = await start(config, logger, told.signal);
     logger.info({ ...running.facts, startMs: Math.round(performance.now() - startMs) }, "ready");
     for (const line of running.banner) console.log(line);
-    stopOnSignal(running, config, logger);
+    void aborted(told.signal).then(() => close(running, logger));
   } catch (error) {
+    if (told.signal.aborted) process.exit(0);
     logger.debug({ err: error }, "start failed");
     fail(error);
   }
@@ -46,25 +52,28 @@ function fail(error: unknown): never {
   process.exit(1);
 }
 
-function stopOnSignal(running: Running, config: Config, logger: Logger): void {
-  let stopping = false;
+/** The first signal asks, the second one insists. */
+function onStopSignal(told: AbortController, config: Config, logger: Logger): void {
   const stop = (signal: string): void => {
-    if (stopping) {
+    if (told.signal.aborted) {
       logger.warn({ signal }, "stopping at once");
       process.exit(1);
     }
-    stopping = true;
     logger.info({ signal }, "stopping: open turns and streams may finish");
     const limit = setTimeout(() => process.exit(1), config.drainMs + CLOSE_MS);
     limit.unref();
-    running.close().then(
-      () => process.exit(0),
-      (error: unknown) => {
-        logger.error({ err: error }, "the shutdown failed");
-        process.exit(1);
-      },
-    );
+    told.abort(new TurnError(ErrorCode.UNAVAILABLE, { message: "the process was told to stop" }));
   };
   process.on("SIGTERM", () => stop("SIGTERM"));
   process.on("SIGINT", () => stop("SIGINT"));
+}
+
+function close(running: Running, logger: Logger): void {
+  running.close().then(
+    () => process.exit(0),
+    (error: unknown) => {
+      logger.error({ err: error }, "the shutdown failed");
+      process.exit(1);
+    },
+  );
 }

@@ -1,11 +1,13 @@
 /** Both doors of the chat service: the shared port and the native gRPC port, over the same services. */
 import { createAuthenticator } from "../edge/auth.js";
 import { serveEdge } from "../edge/edge-server.js";
+import { systemClock } from "../lib/clock.js";
 import type { Logger } from "../lib/log.js";
 import { serveGrpc } from "../lib/rpc/grpc-server.js";
 import { HealthState } from "../lib/rpc/health.js";
 import type { Authenticate, ServiceBinding } from "../lib/rpc/service-binding.js";
 import { ConfigError, isLoopback, type Config } from "./config.js";
+import { Readiness } from "./readiness.js";
 import { readTlsFiles } from "./tls.js";
 
 export interface ServeChatOptions {
@@ -14,6 +16,8 @@ export interface ServeChatOptions {
   readonly services: readonly ServiceBinding[];
   /** Rejects while a dependency does not answer. */
   readonly ready: (signal: AbortSignal) => Promise<void>;
+  /** Ends the wait for the dependencies. */
+  readonly signal: AbortSignal;
 }
 
 export interface ChatServers {
@@ -22,12 +26,12 @@ export interface ChatServers {
   close(graceMs: number): Promise<void>;
 }
 
-/** The dependencies must answer within this time before the service says that it is ready, ms. */
-const READY_MS = 10_000;
+/** Streams whose turn has just ended may still be told so after the grace of a shutdown, ms. */
+const LAST_WORDS_MS = 1_000;
 
+/** Listens at once, as not serving; resolves when the dependencies answer. */
 export async function serveChat(options: ServeChatOptions): Promise<ChatServers> {
-  const { config, logger, services } = options;
-  await options.ready(AbortSignal.timeout(READY_MS));
+  const { config, logger, services, ready } = options;
   const health = new HealthState();
   const common = {
     host: config.host,
@@ -37,24 +41,21 @@ export async function serveChat(options: ServeChatOptions): Promise<ChatServers>
     logger,
     tls: await readTlsFiles(config),
   };
-  const edge = await serveEdge({
-    ...common,
-    port: config.httpPort,
-    corsOrigins: config.corsOrigins,
-    ready: options.ready,
-  });
+  const edge = await serveEdge({ ...common, port: config.httpPort, corsOrigins: config.corsOrigins, ready });
   const native = await serveGrpc({ ...common, port: config.grpcPort }).catch(async (error: unknown) => {
     await edge.close(0);
     throw error;
   });
-  health.set(true);
-  return {
-    httpPort: edge.port,
-    grpcPort: native.port,
-    async close(graceMs) {
-      await Promise.all([edge.close(graceMs), native.close(graceMs)]);
-    },
+  const readiness = new Readiness({ health, ready, clock: systemClock, logger });
+  const close = async (graceMs: number): Promise<void> => {
+    readiness.close();
+    await Promise.all([edge.close(graceMs + LAST_WORDS_MS), native.close(graceMs + LAST_WORDS_MS)]);
   };
+  await readiness.untilReady(options.signal).catch(async (error: unknown) => {
+    await close(0);
+    throw error;
+  });
+  return { httpPort: edge.port, grpcPort: native.port, close };
 }
 
 function authenticator(config: Config): Authenticate {

@@ -6,9 +6,10 @@
  * - A session is locked while its branch is extended: of two sends at once one finds the other's turn running.
  */
 import type pg from "pg";
+import type { Principal } from "../lib/rpc/service-binding.js";
 import { Undo, type Db, type Param, type Queryable } from "./db.js";
 import { SESSION_COLUMNS, toSessionRow, type RawSession } from "./sessions.js";
-import type { AcceptInput, AcceptOutcome, TurnRow } from "./store.js";
+import type { AcceptInput, AcceptOutcome, RepeatOutcome, TurnRow } from "./store.js";
 import { selectTurns, toTurnRow, type RawTurn } from "./turn-rows.js";
 
 /** A stop that came before its send is obeyed for this long. */
@@ -58,30 +59,50 @@ const CLAIM_REQUEST = {
 
 /** The request was accepted before: by another send, or by this very call before its connection broke. */
 async function readAccepted(tx: Queryable, input: AcceptInput): Promise<AcceptOutcome> {
-  const { tenantId, userId } = input.principal;
-  const known = await tx.query<RawTurn & { request_hash: string; stop_requested: boolean }>(
+  // The claim locked the row, so it is there; its turn goes only together with it.
+  const row = (await readRequest(tx, input.principal, input.requestId))!;
+  if (row.turn_id !== input.turnId) return repeatOf(row, input.requestHash);
+  const session = await tx.query<RawSession>(
+    `select ${SESSION_COLUMNS} from turnwire.sessions where session_id = $1`,
+    [row.session_id],
+  );
+  return {
+    kind: "accepted",
+    turn: toTurnRow(row),
+    session: toSessionRow(session[0]!),
+    stopRequested: row.stop_requested,
+  };
+}
+
+export async function findAccepted(
+  db: Db,
+  principal: Principal,
+  requestId: string,
+  requestHash: string,
+): Promise<RepeatOutcome | undefined> {
+  const row = await readRequest(db.readers, principal, requestId);
+  return row && repeatOf(row, requestHash);
+}
+
+type RawRequest = RawTurn & { readonly request_hash: string; readonly stop_requested: boolean };
+
+/** The request with its turn; undefined also for a stop that came first. */
+async function readRequest(
+  tx: Queryable,
+  { tenantId, userId }: Principal,
+  requestId: string,
+): Promise<RawRequest | undefined> {
+  const rows = await tx.query<RawRequest>(
     `select r.request_hash, coalesce(r.stop_time > clock_timestamp() - ${TOMBSTONE_LIFE}, false) as stop_requested, turn.*
      from turnwire.turn_requests r cross join lateral (${selectTurns("t.turn_id = r.turn_id")}) turn
      where r.tenant_id = $1 and r.user_id = $2 and r.request_id = $3`,
-    [tenantId, userId, input.requestId],
+    [tenantId, userId, requestId],
   );
-  // The claim locked the row, so it is there; its turn goes only together with it.
-  const row = known[0]!;
-  if (row.turn_id === input.turnId) {
-    const session = await tx.query<RawSession>(
-      `select ${SESSION_COLUMNS} from turnwire.sessions where session_id = $1`,
-      [row.session_id],
-    );
-    return {
-      kind: "accepted",
-      turn: toTurnRow(row),
-      session: toSessionRow(session[0]!),
-      stopRequested: row.stop_requested,
-    };
-  }
-  return row.request_hash === input.requestHash
-    ? { kind: "replayed", turn: toTurnRow(row) }
-    : { kind: "conflict" };
+  return rows[0];
+}
+
+function repeatOf(row: RawRequest, requestHash: string): RepeatOutcome {
+  return row.request_hash === requestHash ? { kind: "replayed", turn: toTurnRow(row) } : { kind: "conflict" };
 }
 
 /** Locks the session, or makes it; undefined = not there, or not the caller's. */

@@ -2,7 +2,7 @@
 import pg from "pg";
 import { abortable } from "../lib/signals.js";
 import type { Logger } from "../lib/log.js";
-import { acceptTurn } from "./accept-turn.js";
+import { acceptTurn, findAccepted } from "./accept-turn.js";
 import { commandMethods } from "./commands.js";
 import { commitTurn } from "./commit-turn.js";
 import { Db } from "./db.js";
@@ -41,6 +41,7 @@ export async function connectPgStore({ connectionString, logger }: ConnectPgStor
     ...commandMethods(db, listener),
     ...processMethods(db),
     acceptTurn: (input) => acceptTurn(db, input),
+    findAccepted: (principal, requestId, requestHash) => findAccepted(db, principal, requestId, requestHash),
     commitTurn: (input) => commitTurn(db, input),
     ping: async (signal) => {
       await abortable(db.readers.query("select 1"), signal);

@@ -131,13 +131,15 @@ export type AcceptOutcome =
       readonly session: SessionRow;
       readonly stopRequested: boolean;
     }
-  /** The same request was accepted before. */
-  | { readonly kind: "replayed"; readonly turn: TurnRow }
-  | { readonly kind: "conflict" }
+  | RepeatOutcome
   | { readonly kind: "busy"; readonly turnId: string }
   | { readonly kind: "session_not_found" }
   /** Not there, not the caller's, of another session, or (for a turn that goes on from it) not an assistant message. */
   | { readonly kind: "parent_not_found" };
+
+/** The request_id was accepted before: by the same request, or by another one. */
+export type RepeatOutcome =
+  { readonly kind: "replayed"; readonly turn: TurnRow } | { readonly kind: "conflict" };
 
 export interface ToolCallRow {
   readonly callId: string;
@@ -275,6 +277,12 @@ export interface Store {
   // ---- turns ---------------------------------------------------------------------------------------------------------
   /** One transaction: session, parent, busy check, user message, reserved assistant messages, turn, lanes, request_id. */
   acceptTurn(input: AcceptInput): Promise<AcceptOutcome>;
+  /** What a repeat of an accepted request gets; undefined = none of this id was accepted. */
+  findAccepted(
+    principal: Principal,
+    requestId: string,
+    requestHash: string,
+  ): Promise<RepeatOutcome | undefined>;
   getTurn(principal: Principal, turnId: string): Promise<TurnRow | undefined>;
   getTurnByRequest(principal: Principal, requestId: string): Promise<TurnRow | undefined>;
   listTurns(
@@ -331,8 +339,8 @@ export interface Store {
 
   // ---- processes ---------------------------------------------------------------------------------------------------
   registerProcess(input: { incarnation: string; dataDirId: string }): Promise<void>;
-  /** Commits one more beat of this process. */
-  beat(incarnation: string): Promise<void>;
+  /** Commits one more beat of this process; false = it is not registered (any more): others took it for dead. */
+  beat(incarnation: string): Promise<boolean>;
   /** All processes with running or committed turns, or beats, but `incarnation`; for the observer of beats. */
   listProcesses(
     incarnation: string,

@@ -183,6 +183,20 @@ describe("acceptTurn", () => {
     expect((await stores.store.acceptTurn(late)).kind).toBe("accepted");
   });
 
+  it("findAccepted - what a repeat would get, without accepting anything", async () => {
+    const input = send({});
+    const find = (hash: string) => stores.store.findAccepted(ALICE, input.requestId, hash);
+    expect(await find(input.requestHash)).toBeUndefined();
+    await stores.store.requestStop(ALICE, { kind: "request", requestId: input.requestId }, undefined);
+    expect(await find(input.requestHash)).toBeUndefined();
+    const outcome = await stores.store.acceptTurn(input);
+    const turnId = outcome.kind === "accepted" ? outcome.turn.turnId : "";
+    expect(await find(input.requestHash)).toMatchObject({ kind: "replayed", turn: { turnId } });
+    expect(await find("another hash")).toEqual({ kind: "conflict" });
+    const stranger = { ...ALICE, userId: "stranger" };
+    expect(await stores.store.findAccepted(stranger, input.requestId, input.requestHash)).toBeUndefined();
+  });
+
   it("a stop that came first - the send is accepted once, to be stopped", async () => {
     const requestId = newId();
     expect(await stores.store.requestStop(ALICE, { kind: "request", requestId }, undefined)).toEqual({

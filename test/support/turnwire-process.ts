@@ -37,6 +37,8 @@ export interface StartOptions {
   /** Program to run with node instead of the all-in-one of the build. */
   readonly program?: readonly string[];
   readonly execPath?: string;
+  /** Sees what it writes, as it comes, also before it is ready. */
+  readonly onOutput?: (text: string, child: ChildProcess) => void;
 }
 
 export function makeDataDir(): string {
@@ -70,7 +72,10 @@ export async function startTurnwire(options: StartOptions): Promise<TurnwireProc
   const facts = await readyFacts(
     child,
     exited,
-    (text) => (output += text),
+    (text) => {
+      output += text;
+      options.onOutput?.(text, child);
+    },
     () => output,
   );
   return {
