@@ -124,6 +124,16 @@ describe("claimTurn", () => {
     expect(await log.head(turn, live())).toMatchObject({ firstSeq: 1, lastSeq: 0, terminal: false });
   });
 
+  test("a first claim that comes late leaves the turn to whoever took it over", async () => {
+    const { log } = scripted();
+    const taken = await claim(log, "heir", 1);
+    const late = await claim(log, "me", 0, true);
+    expect(late).toMatchObject({ epoch: 2, position: taken.position, lastEntry: { incarnation: "heir" } });
+    expect(await log.append(turn, taken.position, entry(1, 1, 2, "heir"), live())).toMatchObject({
+      kind: "appended",
+    });
+  });
+
   test.each([
     [1, 1, 2],
     [5, 1, 6],

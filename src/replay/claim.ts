@@ -93,7 +93,7 @@ export interface ClaimOptions {
   /** Random id of this process's life. */
   readonly incarnation: string;
   readonly signal: AbortSignal;
-  /** The turn is new and has no entry yet: the claim's epoch is `minEpoch` itself. */
+  /** The turn is new: the claim's epoch is `minEpoch` itself, and what others have put into the log is left as it is. */
   readonly firstClaim?: boolean;
   readonly clock?: Clock;
 }
@@ -104,24 +104,27 @@ export interface Claim {
   readonly position: Position;
   /** The last seq in the log; 0 = no packet yet. */
   readonly lastSeq: number;
-  /** The turn's last entry before the claim. If it is terminal or erased the turn has ended and nothing was claimed. */
+  /**
+   * The turn's last entry before the claim. Nothing was claimed if it is terminal or erased (the turn has ended), nor after
+   * a first claim that found one (the turn is somebody else's).
+   */
   readonly lastEntry: LoggedEntry | undefined;
 }
 
 /**
  * Makes this process the turn's one writer: appends a claim entry behind whatever is there, as often as it takes. Whoever
- * wrote before is refused from then on. A turn whose last entry is terminal (or a tombstone) is left as it is: look at
- * `lastEntry` first. Throws the reason of `signal`, OVERLOADED when the store is full, LOG_TRUNCATED when it lost what
- * it had shown.
+ * wrote before is refused from then on. A turn whose last entry is terminal (or a tombstone), or that has any at its first
+ * claim, is left as it is: look at `lastEntry` first. Throws the reason of `signal`, OVERLOADED when the store is full,
+ * LOG_TRUNCATED when it lost what it had shown.
  */
 export async function claimTurn(log: ReplayLog, turn: TurnLogKey, options: ClaimOptions): Promise<Claim> {
   const { minEpoch, incarnation, signal } = options;
-  let last = options.firstClaim ? undefined : await headSurely(log, turn, options);
-  let first = options.firstClaim ?? false;
+  const first = options.firstClaim ?? false;
+  let last = first ? undefined : await headSurely(log, turn, options);
   for (;;) {
     signal.throwIfAborted();
     const lastSeq = last?.lastSeq ?? 0;
-    if (last?.terminal || last?.erased)
+    if (last && (first || last.terminal || last.erased))
       return { epoch: last.epoch, position: last.position, lastSeq, lastEntry: last };
     const epoch = first ? minEpoch : Math.max(minEpoch, last?.epoch ?? 0) + 1;
     const claim: Entry = {
@@ -138,7 +141,6 @@ export async function claimTurn(log: ReplayLog, turn: TurnLogKey, options: Claim
         return { epoch, position: outcome.position, lastSeq, lastEntry: last };
       case "fenced":
         last = outcome.last;
-        first = false;
         break;
       case "truncated":
         throw new TurnError(ErrorCode.LOG_TRUNCATED);
