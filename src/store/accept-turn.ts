@@ -61,7 +61,8 @@ const CLAIM_REQUEST = {
 async function readAccepted(tx: Queryable, input: AcceptInput): Promise<AcceptOutcome> {
   // The claim locked the row, so it is there; its turn goes only together with it.
   const row = (await readRequest(tx, input.principal, input.requestId))!;
-  if (row.turn_id !== input.turnId) return repeatOf(row, input.requestHash);
+  // Taken over since, by whoever found it without its owner: it is theirs to end, and here a turn like any other's.
+  if (row.turn_id !== input.turnId || row.epoch > 0) return repeatOf(row, input.requestHash);
   const session = await tx.query<RawSession>(
     `select ${SESSION_COLUMNS} from turnwire.sessions where session_id = $1`,
     [row.session_id],

@@ -124,6 +124,16 @@ describe("acceptTurn", () => {
     expect((await stores.store.acceptTurn(other)).kind).toBe("accepted");
   });
 
+  it("the very same call again, after the turn was taken over - replayed: it is not to be run twice", async () => {
+    const input = send();
+    const { turnId } = (await accept(stores.store, input)).turn;
+    expect(await stores.store.takeTurn(turnId, 0, 1, "heir")).toBe(true);
+    expect(await stores.store.acceptTurn(input)).toMatchObject({
+      kind: "replayed",
+      turn: { turnId, epoch: 1, owner: "heir" },
+    });
+  });
+
   it("the very same call again, as after a lost answer, is accepted again: its turn has no other owner", async () => {
     const input = send();
     const first = await stores.store.acceptTurn(input);
