@@ -17,7 +17,7 @@ import { whileUnavailable } from "../lib/retry.js";
 import { deferred } from "../lib/signals.js";
 import type { Claim } from "../replay/claim.js";
 import type { ArchivePart, Checkpoint, TurnRow } from "../store/store.js";
-import { closeOpen } from "../turn/close-open.js";
+import { closeOpen, type CloseHow } from "../turn/close-open.js";
 import type { ChatDeps } from "./ports.js";
 import { saveTextFile } from "./text-file.js";
 import { FencedError, TurnWriter } from "./turn-writer.js";
@@ -50,6 +50,8 @@ export interface ActiveTurnOptions {
   readonly claim: Claim;
   /** Fold of what the log holds already; default: nothing. */
   readonly state?: TurnState;
+  /** t_ms of the last packet of the log. Default 0. */
+  readonly lastTMs?: number;
   /** The log has lost the turn's packets: write the archive only. Default false. */
   readonly logLost?: boolean;
   /** TurnStarted.started_at, ms: t_ms counts from it. */
@@ -82,6 +84,7 @@ export class ActiveTurn implements TurnContext {
       epoch: options.claim.epoch,
       position: options.claim.position,
       state: options.state,
+      lastTMs: options.lastTMs,
       logLost: options.logLost,
       archivedSeq: row.archivedSeq,
       startedAtMs: options.startedAtMs,
@@ -89,6 +92,7 @@ export class ActiveTurn implements TurnContext {
       saveArchive: (part) => this.#saveArchive(part),
       onSizeLimit: () => this.end(StopReason.SIZE_LIMIT),
       onLogLost: () => this.abort(new TurnError(ErrorCode.LOG_TRUNCATED)),
+      onFailure: (error) => this.abort(error instanceof FencedError ? error : TurnError.from(error)),
     });
     for (const lane of row.lanes) this.#laneControllers.set(lane.modelIndex, new AbortController());
   }
@@ -127,7 +131,7 @@ export class ActiveTurn implements TurnContext {
   async stop(reason: StopReason, modelIndex?: number): Promise<number> {
     const sealed = this.writer.seal(modelIndex);
     if (modelIndex === undefined) this.abort(new TurnEnded(reason));
-    else await this.#stopLane(modelIndex, reason, sealed);
+    else this.#stopLane(modelIndex, reason);
     return sealed;
   }
 
@@ -142,18 +146,29 @@ export class ActiveTurn implements TurnContext {
     for (const lane of this.#laneControllers.values()) lane.abort(reason);
   }
 
-  async #stopLane(modelIndex: number, stopReason: StopReason, sealed: Promise<number>): Promise<void> {
+  #stopLane(modelIndex: number, stopReason: StopReason): void {
     const lane = this.#laneControllers.get(modelIndex);
     if (!lane || lane.signal.aborted) return;
     lane.abort(new TurnEnded(stopReason));
-    await sealed;
-    this.writer.close(closeOpen(this.state, { kind: "stopped", stopReason, modelIndex }));
+    this.#closeLane(modelIndex, { kind: "stopped", stopReason, modelIndex });
   }
 
   /** A lane failed in a way its own loop does not handle: what it left open is closed with the error. */
   async failLane(modelIndex: number, error: TurnErrorPayload): Promise<void> {
-    await this.writer.seal(modelIndex);
-    this.writer.close(closeOpen(this.state, { kind: "error", error, modelIndex }));
+    const sealed = this.writer.seal(modelIndex);
+    this.#closeLane(modelIndex, { kind: "error", error, modelIndex });
+    await sealed;
+  }
+
+  /** At once, before the lane's loop can end: the turn must not end without it. A failed writer fails the turn itself. */
+  #closeLane(modelIndex: number, how: CloseHow): void {
+    if (!this.writer.failed) this.writer.close((state) => closeOpen(state, { ...how, modelIndex }));
+  }
+
+  /** Nothing more is done for the turn here: no retry goes on, no call stays open. */
+  giveUp(reason: FencedError | TurnError): void {
+    this.writer.abandon();
+    this.abort(reason);
   }
 
   async checkpoint(checkpoint: Checkpoint): Promise<boolean> {
@@ -184,8 +199,7 @@ export class ActiveTurn implements TurnContext {
 
   fenced(): FencedError {
     const error = new FencedError("another process owns the turn");
-    this.writer.abandon();
-    this.abort(error);
+    this.giveUp(error);
     return error;
   }
 }

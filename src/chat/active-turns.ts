@@ -16,10 +16,14 @@ import { turnPlacement } from "../turn/placement.js";
 import type { ChatDeps } from "./ports.js";
 import { runTurn } from "./run-turn.js";
 import { saveTextFile } from "./text-file.js";
+import { recoverTurn, type RecoveryReason } from "./recover-turn.js";
 import { FencedError } from "./turn-writer.js";
 
 /** Running turns end with size_limit from this fullness of the log; what is left is for claims and terminals. */
 const END_TURNS_AT_FULLNESS = 0.9;
+
+/** How long the ends of turns may take at shutdown; what is not ended then is recovered by whoever comes next. */
+const ENDS_OF_TURNS_MS = 5_000;
 
 export class ActiveTurns {
   readonly #deps: ChatDeps;
@@ -27,7 +31,10 @@ export class ActiveTurns {
   /** From the accept on; resolved when the claim and TurnStarted are in the log. */
   readonly #turns = new Map<string, Promise<ActiveTurn>>();
   readonly #running = new Map<string, ActiveTurn>();
+  /** Turns that are being ended here for an owner that is gone. */
+  readonly #recoveries = new Map<string, Promise<number | undefined>>();
   #draining = false;
+  #mayHaveOrphans = false;
 
   constructor(deps: ChatDeps) {
     this.#deps = deps;
@@ -50,6 +57,40 @@ export class ActiveTurns {
   /** A turn that runs here, once it has its claim. */
   find(turnId: string): Promise<ActiveTurn> | undefined {
     return this.#turns.get(turnId);
+  }
+
+  /**
+   * Ends a turn whose owner is gone (recover-turn.ts), once at a time: whoever asks meanwhile gets the same answer. When it
+   * fails the turn may be this process's and run nowhere: see `takeOrphanAlarm`.
+   */
+  recover(row: TurnRow, reason: RecoveryReason): Promise<number | undefined> {
+    const running = this.#recoveries.get(row.turnId);
+    if (running) return running;
+    const recovery = recoverTurn(this.#deps, row, reason, this.life)
+      .catch((error: unknown) => {
+        this.suspectOrphans();
+        throw error;
+      })
+      .finally(() => this.#recoveries.delete(row.turnId));
+    this.#recoveries.set(row.turnId, recovery);
+    return recovery;
+  }
+
+  /** Whether the turn runs or is being recovered here. */
+  has(turnId: string): boolean {
+    return this.#turns.has(turnId) || this.#recoveries.has(turnId);
+  }
+
+  /** Something failed after which a turn may be stored as this process's and run nowhere. */
+  suspectOrphans(): void {
+    this.#mayHaveOrphans = true;
+  }
+
+  /** True once after `suspectOrphans`: the caller looks for them (I9). */
+  takeOrphanAlarm(): boolean {
+    const alarm = this.#mayHaveOrphans;
+    this.#mayHaveOrphans = false;
+    return alarm;
   }
 
   /** Throws OVERLOADED or UNAVAILABLE when no further turn may start here. Before the accept. */
@@ -95,11 +136,15 @@ export class ActiveTurns {
         turn.markEnded();
       }
     } catch (error) {
-      // Fenced: another process ends it. Anything else: the log gave a typed refusal that recovery will meet again.
       if (error instanceof FencedError)
         logger.warn({ turnId: row.turnId }, "the turn belongs to another process now");
-      else logger.error({ err: error, turnId: row.turnId }, "the turn could not be ended here");
-      claimed.then((turn) => turn.markEnded()).catch(() => undefined);
+      else {
+        logger.error({ err: error, turnId: row.turnId }, "the turn could not be ended, it is recovered");
+        this.suspectOrphans();
+      }
+      const turn = await claimed.catch(() => undefined);
+      turn?.giveUp(error instanceof FencedError ? error : TurnError.from(error));
+      turn?.markEnded();
     } finally {
       this.#turns.delete(row.turnId);
       this.#running.delete(row.turnId);
@@ -114,6 +159,7 @@ export class ActiveTurns {
       incarnation,
       signal: this.life,
       firstClaim: true,
+      clock,
     });
     if (claim.epoch !== row.epoch) throw new FencedError("the turn was claimed by another process");
     const textFileId = plan.started.input?.textFileId;
@@ -156,9 +202,16 @@ export class ActiveTurns {
     const { clock } = this.#deps;
     const allEnded = (): Promise<unknown> =>
       Promise.allSettled([...this.#turns.values()].map(async (turn) => (await turn).ended));
-    await Promise.race([allEnded(), clock.sleep(graceMs)]);
+    const within = async (ms: number): Promise<void> => {
+      const timer = new AbortController();
+      await Promise.race([allEnded(), clock.sleep(ms, timer.signal).catch(() => undefined)]);
+      timer.abort();
+    };
+    await within(graceMs);
     for (const turn of this.#running.values()) turn.end(StopReason.OWNER_LOST);
-    await Promise.race([allEnded(), clock.sleep(5_000)]);
-    this.#life.abort(new TurnError(ErrorCode.UNAVAILABLE, { message: "the server has shut down" }));
+    await within(ENDS_OF_TURNS_MS);
+    const gone = new TurnError(ErrorCode.UNAVAILABLE, { message: "the server has shut down" });
+    this.#life.abort(gone);
+    for (const turn of this.#running.values()) turn.giveUp(gone);
   }
 }

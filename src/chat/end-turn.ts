@@ -5,22 +5,32 @@
  */
 import { toBinary } from "@bufbuild/protobuf";
 import { LaneStateSchema, type LaneState, type TurnState } from "../../gen/turnwire/chat/v1/turn_state_pb.js";
-import { DocumentSchema, UsageSchema } from "../../gen/turnwire/packet/v1/common_pb.js";
+import {
+  DocumentSchema,
+  ErrorCode,
+  StopReason,
+  TurnOutcome,
+  UsageSchema,
+} from "../../gen/turnwire/packet/v1/common_pb.js";
 import type { OverallStop } from "../../gen/turnwire/packet/v1/control_pb.js";
 import { ToolCallStatus } from "../../gen/turnwire/packet/v1/tools_pb.js";
 import { whileUnavailable } from "../lib/retry.js";
 import type { CommitInput, ToolCallRow } from "../store/store.js";
-import { overallStop, type CloseHow } from "../turn/close-open.js";
-import { zeroUsage } from "../turn/packets.js";
+import { TurnError } from "../lib/errors.js";
+import { closeOpen, overallStop, type CloseHow } from "../turn/close-open.js";
+import { errorMessage, zeroUsage } from "../turn/packets.js";
 import type { ActiveTurn } from "./active-turn.js";
 import { FencedError } from "./turn-writer.js";
 
-/** The turn's closing packets must be queued already. Retries both stores until they answer; throws when fenced. */
+/**
+ * Closes what is open (as `how` says; none = the lanes have all ended by themselves) and ends the turn. Retries both stores
+ * until they answer; throws when fenced.
+ */
 export async function endTurn(turn: ActiveTurn, how?: CloseHow): Promise<void> {
   const { writer, deps, row } = turn;
   const { store, clock } = deps;
-  await writer.flush();
-  const terminal = overallStop(writer.state, how);
+  const ended = await closeTurn(turn, how);
+  const terminal = overallStop(writer.state, ended);
   const terminalBatch = await writer.encodeTerminal(terminal);
   const stop = writer.state.stop!;
   const archive = await writer.lastArchivePart();
@@ -41,6 +51,33 @@ export async function endTurn(turn: ActiveTurn, how?: CloseHow): Promise<void> {
     throw new FencedError("another process owns the turn");
   await writer.publishTerminal(terminalBatch, patience);
   await whileUnavailable(() => store.markClosed(row.turnId), clock, patience);
+}
+
+/** Closes what is open; answers how the turn ended: a reason that came when all lanes had ended is none any more. */
+async function closeTurn({ writer }: ActiveTurn, how: CloseHow | undefined): Promise<CloseHow | undefined> {
+  let ended: CloseHow | undefined;
+  await writer.seal();
+  writer.close((state) => {
+    const open = state.lanes.some((lane) => !lane.end);
+    ended = open ? (how ?? LEFT_OPEN) : howLanesEnded(state);
+    return open ? closeOpen(state, ended!) : [];
+  });
+  await writer.flush();
+  return ended;
+}
+
+/** A lane that ends without saying so is a fault of ours; the turn ends all the same (I9). */
+const LEFT_OPEN: CloseHow = { kind: "error", error: errorMessage(new TurnError(ErrorCode.INTERNAL)) };
+
+/** Why a turn ended whose lanes were all ended one by one: stopped by their user, or by an owner that was lost since. */
+function howLanesEnded(state: TurnState): CloseHow | undefined {
+  const outcomes = state.lanes.map((lane) => lane.end?.outcome);
+  if (outcomes.includes(TurnOutcome.COMPLETED)) return undefined;
+  if (outcomes.includes(TurnOutcome.STOPPED))
+    return { kind: "stopped", stopReason: StopReason.USER_CANCELLED };
+  if (outcomes.includes(TurnOutcome.INTERRUPTED))
+    return { kind: "interrupted", stopReason: StopReason.OWNER_LOST };
+  return undefined;
 }
 
 function laneCommits(turn: ActiveTurn, state: TurnState, stop: OverallStop): CommitInput["lanes"] {

@@ -14,7 +14,7 @@ import type { TurnState } from "../../gen/turnwire/chat/v1/turn_state_pb.js";
 import { claimTurn, appendSurely, type Claim } from "../replay/claim.js";
 import { NOTHING, type TurnLogKey } from "../replay/replay-log.js";
 import type { Checkpoint, TurnRow } from "../store/store.js";
-import { closeOpen, type CloseHow } from "../turn/close-open.js";
+import type { CloseHow } from "../turn/close-open.js";
 import { emptyTurnState, applyPacket } from "../turn/fold.js";
 import { packet } from "../turn/packets.js";
 import { turnPlacement } from "../turn/placement.js";
@@ -65,7 +65,12 @@ async function takeOver(
   const logLost = row.logId !== log.logId || (head?.lastSeq ?? 0) < row.archivedSeq;
   if (!(await store.takeTurn(row.turnId, row.epoch, epoch, incarnation, log.logId))) return undefined;
   if (logLost) return { epoch, position: NOTHING, lastSeq: row.archivedSeq, lastEntry: undefined, logLost };
-  const claim = await claimTurn(log, key, { minEpoch: epoch - 1, incarnation, signal: life });
+  const claim = await claimTurn(log, key, {
+    minEpoch: epoch - 1,
+    incarnation,
+    signal: life,
+    clock: deps.clock,
+  });
   if (claim.epoch > epoch && !(await store.takeTurn(row.turnId, epoch, claim.epoch, incarnation)))
     return undefined;
   return { ...claim, logLost };
@@ -89,7 +94,8 @@ async function publishCommitted(
       terminal: true,
       batch: row.terminalBatch!,
     };
-    const outcome = await appendSurely(deps.log, key, claim.position, entry, life);
+    const { clock } = deps;
+    const outcome = await appendSurely(deps.log, key, claim.position, entry, life, { clock });
     if (outcome.kind === "fenced") throw new FencedError("another process owns the turn");
     if (outcome.kind !== "appended")
       throw new Error(`the terminal of turn ${row.turnId} could not be appended: ${outcome.kind}`);
@@ -108,7 +114,9 @@ async function closeRunning(
   reason: RecoveryReason,
   life: AbortSignal,
 ): Promise<number> {
-  const state = claim.logLost ? await foldArchive(deps, row.turnId) : await foldLog(deps, key, life);
+  const { state, lastTMs } = await foldBatches(
+    claim.logLost ? deps.store.readArchive(row.turnId, 0) : deps.log.read(key, 0, { signal: life }),
+  );
   const started = fromBinary(TurnStartedSchema, row.plan);
   const current = { ...row, epoch: claim.epoch, owner: deps.incarnation };
   const turn = new ActiveTurn(deps, {
@@ -116,6 +124,7 @@ async function closeRunning(
     claim,
     logLost: claim.logLost,
     state,
+    lastTMs,
     startedAtMs: timestampMs(started.startedAt!),
     life,
   });
@@ -128,26 +137,24 @@ async function closeRunning(
     await writer.flush();
   }
   // Lanes that all had their ends when the owner died are a turn like any other: only its terminal was missing.
-  const how = writer.state.lanes.every((lane) => lane.end) ? undefined : await howItEnds(deps, row, reason);
-  if (how) writer.close(closeOpen(writer.state, how));
-  await endTurn(turn, how);
+  const open = writer.state.lanes.some((lane) => !lane.end);
+  await endTurn(turn, open ? await howItEnds(deps, row, reason) : undefined);
   return lastContentSeq;
 }
 
-async function foldLog(deps: ChatDeps, key: TurnLogKey, signal: AbortSignal): Promise<TurnState> {
+/** What was shown so far, from the log or the archive, and the time of its last packet. */
+async function foldBatches(
+  batches: AsyncIterable<{ readonly batch: Uint8Array }>,
+): Promise<{ state: TurnState; lastTMs: number }> {
   const state = emptyTurnState();
-  for await (const entry of deps.log.read(key, 0, { signal })) {
-    for (const logged of fromBinary(PacketBatchSchema, entry.batch).packets) applyPacket(state, logged);
+  let lastTMs = 0;
+  for await (const { batch } of batches) {
+    for (const packet of fromBinary(PacketBatchSchema, batch).packets) {
+      applyPacket(state, packet);
+      lastTMs = packet.tMs;
+    }
   }
-  return state;
-}
-
-async function foldArchive(deps: ChatDeps, turnId: string): Promise<TurnState> {
-  const state = emptyTurnState();
-  for await (const part of deps.store.readArchive(turnId, 0)) {
-    for (const archived of fromBinary(PacketBatchSchema, part.batch).packets) applyPacket(state, archived);
-  }
-  return state;
+  return { state, lastTMs };
 }
 
 /** The owner may have died between the accept and storing the file that TurnStarted names. */
@@ -167,9 +174,17 @@ async function howItEnds(deps: ChatDeps, row: TurnRow, reason: RecoveryReason): 
       settledResults.set(checkpoint.callId, fromBinary(ToolCallResultSchema, checkpoint.data));
   const inDoubtCallIds = new Set(checkpoints.filter(isDispatching).map((checkpoint) => checkpoint.callId));
   const calls = { settledResults, inDoubtCallIds };
-  return reason.kind === "stopped"
-    ? { kind: "stopped", stopReason: reason.stopReason, ...calls }
+  const stopReason = reason.kind === "stopped" ? reason.stopReason : await askedToStop(deps, row.turnId);
+  return stopReason !== undefined
+    ? { kind: "stopped", stopReason, ...calls }
     : { kind: "interrupted", stopReason: StopReason.OWNER_LOST, ...calls };
+}
+
+/** A stop that the lost owner had been asked for and did not get to. */
+async function askedToStop(deps: ChatDeps, turnId: string): Promise<StopReason | undefined> {
+  const commands = await deps.store.listCommands(deps.incarnation);
+  const asked = commands.some((command) => command.turnId === turnId && command.modelIndex === undefined);
+  return asked ? StopReason.USER_CANCELLED : undefined;
 }
 
 function isDispatching(checkpoint: Checkpoint): checkpoint is Extract<Checkpoint, { kind: "dispatching" }> {

@@ -126,9 +126,9 @@ function modelCall(
   placement: LanePlacement,
 ): ModelCall {
   const { turn, signal } = run;
-  const { models, clock } = turn.deps;
+  const { models, clock, logger } = turn.deps;
   const saveText = (name: string, text: string): Promise<string> => turn.saveTextFile(name, text);
-  return { models, request, step: stepOptions(run, action, placement), clock, saveText, signal };
+  return { models, request, step: stepOptions(run, action, placement), clock, logger, saveText, signal };
 }
 
 function completionRequest(

@@ -3,10 +3,16 @@
  * dispatched at most once (I8): `dispatching` is stored before ExecuteTool, the result before its ToolCallResult is shown.
  */
 import { create, toBinary } from "@bufbuild/protobuf";
-import { timestampFromMs } from "@bufbuild/protobuf/wkt";
-import type { Packet } from "../../gen/turnwire/packet/v1/packet_pb.js";
+import { durationMs, timestampFromMs } from "@bufbuild/protobuf/wkt";
+import {
+  AttachmentSchema,
+  DocumentSchema,
+  ErrorCode,
+  type Attachment,
+  type Document,
+} from "../../gen/turnwire/packet/v1/common_pb.js";
 import { SectionStatus } from "../../gen/turnwire/packet/v1/control_pb.js";
-import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
+import { PacketSchema, type Packet } from "../../gen/turnwire/packet/v1/packet_pb.js";
 import {
   ToolCallResultSchema,
   ToolCallStatus,
@@ -20,10 +26,12 @@ import {
   type ToolResult,
 } from "../../gen/turnwire/tool/v1/tool_service_pb.js";
 import { AsyncQueue } from "../lib/async-queue.js";
+import type { Clock } from "../lib/clock.js";
 import { TurnError } from "../lib/errors.js";
 import { abortable } from "../lib/signals.js";
 import type { DecodedCall } from "../turn/decode.js";
-import { packet, splitText } from "../turn/packets.js";
+import { MAX_PACKET_BYTES } from "../turn/batch.js";
+import { cutText, packet } from "../turn/packets.js";
 import { isToolPayload, placeToolPacket } from "../turn/placement.js";
 import { INLINE_TEXT_BYTES, type LanePlan, type TurnPlan } from "./accept-turn.js";
 import type { TurnContext } from "./active-turn.js";
@@ -32,6 +40,13 @@ import type { TurnContext } from "./active-turn.js";
 const CITATION_RANGE = 100;
 /** A tool peer that says nothing for this long is taken for gone; it sends keepalives every 10 s. */
 const SILENCE_MS = 45_000;
+/** How much longer than the call's time we wait: the tool's own deadline answers first. */
+const GRACE_MS = 2_000;
+/** What a tool's packet may have, bytes: the rest is for seq, time and placement. */
+const TOOL_PACKET_BYTES = MAX_PACKET_BYTES - 64;
+/** Documents and files of one result, bytes: with the inline text they fit into one packet. */
+const ATTACHED_BYTES = 48 * 1024;
+const MESSAGE_BYTES = 1_024;
 
 export interface ToolRun {
   readonly turn: TurnContext;
@@ -51,17 +66,28 @@ export interface CallResult {
   readonly stopsTurn: boolean;
 }
 
-/** Yields the packets of all calls until each has its ToolCallResult and SectionEnd; returns the results in call order. */
+/**
+ * Yields the packets of all calls until each has its ToolCallResult and SectionEnd; returns the results in call order. When
+ * it is ended, by its signal, by the failure of one call's own bookkeeping or by its consumer, no further call begins and
+ * those that run are cancelled.
+ */
 export async function* runTools(run: ToolRun): AsyncGenerator<readonly Packet[], readonly CallResult[]> {
+  run.signal.throwIfAborted();
+  const step = new AbortController();
   const results = new Array<CallResult | undefined>(run.calls.length);
   const queue = new AsyncQueue<readonly Packet[]>(64);
+  const own = { ...run, signal: step.signal };
   const waiting = run.calls.map((call, index) => ({ call, index }));
   const worker = async (): Promise<void> => {
     for (let next = waiting.shift(); next; next = waiting.shift()) {
-      results[next.index] = await runCall(run, next.call, next.index, (packets) => queue.push(packets));
+      results[next.index] = await runCall(own, next.call, next.index, (packets) => queue.push(packets));
+      step.signal.throwIfAborted();
     }
   };
-  const onAbort = (): void => queue.fail(run.signal.reason);
+  const onAbort = (): void => {
+    step.abort(run.signal.reason);
+    queue.fail(run.signal.reason);
+  };
   run.signal.addEventListener("abort", onAbort, { once: true });
   const workers = Array.from(
     { length: Math.min(run.calls.length, run.turn.deps.limits.maxParallelTools) },
@@ -75,7 +101,9 @@ export async function* runTools(run: ToolRun): AsyncGenerator<readonly Packet[],
     yield* queue;
   } finally {
     run.signal.removeEventListener("abort", onAbort);
+    step.abort(new TurnError(ErrorCode.CANCELLED));
     queue.close();
+    queue.drop();
   }
   return results.filter((result) => result !== undefined);
 }
@@ -96,12 +124,16 @@ async function runCall(run: ToolRun, call: DecodedCall, index: number, emit: Emi
     callId: call.callId,
     data: toBinary(ToolCallResultSchema, result),
   });
-  const durationMs = Math.round(turn.deps.clock.monotonicMs() - startedMs);
+  const tookMs = Math.round(turn.deps.clock.monotonicMs() - startedMs);
   await emit([
     packet("toolCallResult", result, call.placement),
     packet(
       "sectionEnd",
-      { status: sectionStatus(result.status), message: ended.error?.message ?? "", durationMs },
+      {
+        status: sectionStatus(result.status),
+        message: cutText(ended.error?.message ?? "", MESSAGE_BYTES),
+        durationMs: tookMs,
+      },
       call.placement,
     ),
   ]);
@@ -138,7 +170,7 @@ async function execute(
   emit: Emit,
 ): Promise<ToolResult> {
   const { turn } = run;
-  const timeoutMs = tool.timeout ? Number(tool.timeout.seconds) * 1000 : turn.deps.limits.toolTimeoutMs;
+  const timeoutMs = tool.timeout ? durationMs(tool.timeout) : turn.deps.limits.toolTimeoutMs;
   const request = toolRequest(run, call, index, tool, timeoutMs);
   const stored = await turn.checkpoint({
     kind: "dispatching",
@@ -180,23 +212,47 @@ async function readTool(
   emit: Emit,
 ): Promise<ToolResult> {
   const { clock } = turn.deps;
-  const deadline = clock.monotonicMs() + timeoutMs + 2_000; // the tool's own deadline answers first
+  const deadline = clock.monotonicMs() + timeoutMs + GRACE_MS;
   const events = turn.deps.tools.executeTool(request, own.signal)[Symbol.asyncIterator]();
-  for (;;) {
-    const patienceMs = Math.min(SILENCE_MS, deadline - clock.monotonicMs());
-    const timer = new AbortController();
-    const timedOut = clock.sleep(Math.max(patienceMs, 0), timer.signal).then(() => {
-      throw new TurnError(ErrorCode.TOOL_TIMEOUT);
-    });
-    timedOut.catch(() => undefined);
-    const next = await abortable(Promise.race([events.next(), timedOut]), own.signal).finally(() =>
-      timer.abort(),
-    );
-    if (next.done) throw new TurnError(ErrorCode.TOOL_FAILED, { message: "the tool ended without a result" });
-    const { event } = next.value;
-    if (event.case === "result") return event.value;
-    if (event.case !== "packet" || !event.value.packet || !isToolPayload(event.value.packet)) continue;
-    await emit([placeToolPacket(event.value.packet, call.placement)]);
+  try {
+    for (;;) {
+      const next = await nextEvent(
+        events,
+        Math.min(SILENCE_MS, deadline - clock.monotonicMs()),
+        clock,
+        own.signal,
+      );
+      if (next.done)
+        throw new TurnError(ErrorCode.TOOL_FAILED, { message: "the tool ended without a result" });
+      const { event } = next.value;
+      if (event.case === "result") return event.value;
+      if (event.case !== "packet" || !event.value.packet || !isToolPayload(event.value.packet)) continue;
+      if (toBinary(PacketSchema, event.value.packet).length > TOOL_PACKET_BYTES)
+        throw new TurnError(ErrorCode.TOOL_FAILED, { message: "the tool sent a packet over 128 KiB" });
+      await emit([placeToolPacket(event.value.packet, call.placement)]);
+    }
+  } finally {
+    // Not waited for: it stands behind a pending next(), and its failure is of no interest any more.
+    void events.return?.()?.catch(() => undefined);
+  }
+}
+
+/** The next event of a tool's stream; TOOL_TIMEOUT when it takes longer than `patienceMs`. */
+async function nextEvent<T>(
+  events: AsyncIterator<T>,
+  patienceMs: number,
+  clock: Clock,
+  signal: AbortSignal,
+): Promise<IteratorResult<T>> {
+  const timer = new AbortController();
+  const timedOut = clock.sleep(Math.max(patienceMs, 0), timer.signal).then(() => {
+    throw new TurnError(ErrorCode.TOOL_TIMEOUT);
+  });
+  timedOut.catch(() => undefined);
+  try {
+    return await abortable(Promise.race([events.next(), timedOut]), signal);
+  } finally {
+    timer.abort();
   }
 }
 
@@ -255,7 +311,7 @@ function failed(outcome: ToolOutcome, text: string): ToolResult {
   };
 }
 
-/** The packet's form of a result: text beyond 64 KiB goes to a file, its head stays inline. */
+/** The packet's form of a result: text beyond 64 KiB goes to a file, its head stays inline; documents as far as they fit. */
 async function toCallResult(
   turn: TurnContext,
   call: DecodedCall,
@@ -263,15 +319,26 @@ async function toCallResult(
 ): Promise<ToolCallResult> {
   const text = ended.modelText;
   const whole = Buffer.byteLength(text) <= INLINE_TEXT_BYTES;
+  const { documents, files, cut } = boundAttached(ended);
   return create(ToolCallResultSchema, {
     callId: call.callId,
     status: callStatus(ended.outcome),
-    modelText: whole ? text : (splitText(text, INLINE_TEXT_BYTES)[0] ?? ""),
-    truncated: ended.truncated || !whole,
+    modelText: cutText(text, INLINE_TEXT_BYTES),
+    truncated: ended.truncated || !whole || cut,
     resultFileId: whole ? "" : await turn.saveTextFile(`${call.toolName}-result.txt`, text),
-    documents: ended.documents,
-    files: ended.files,
+    documents,
+    files,
   });
+}
+
+/** The first documents and files that fit into a packet. */
+function boundAttached(ended: ToolResult): { documents: Document[]; files: Attachment[]; cut: boolean } {
+  let room = ATTACHED_BYTES;
+  const fits = (bytes: Uint8Array): boolean => (room -= bytes.length + 8) >= 0;
+  const documents = ended.documents.filter((each) => fits(toBinary(DocumentSchema, each)));
+  const files = ended.files.filter((each) => fits(toBinary(AttachmentSchema, each)));
+  const cut = documents.length < ended.documents.length || files.length < ended.files.length;
+  return { documents, files, cut };
 }
 
 function callStatus(outcome: ToolOutcome): ToolCallStatus {

@@ -5,7 +5,7 @@ import { TurnError } from "../lib/errors.js";
 import { StopReason } from "../../gen/turnwire/packet/v1/common_pb.js";
 import type { Packet } from "../../gen/turnwire/packet/v1/packet_pb.js";
 import type { ModelMessage } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
-import { closeOpen, type CloseHow } from "../turn/close-open.js";
+import type { CloseHow } from "../turn/close-open.js";
 import { errorMessage } from "../turn/packets.js";
 import type { LanePlan, TurnPlan } from "./accept-turn.js";
 import { TurnEnded, type ActiveTurn } from "./active-turn.js";
@@ -26,14 +26,19 @@ export async function runTurn(
   let how: CloseHow | undefined;
   try {
     const messages = await abortable(assemble(), signal);
-    const lanes = plan.lanes.map((lane) => runLane(turn, plan, lane, messages));
+    const lanes = plan.lanes.map((lane) => ({
+      values: runLane(turn, plan, lane, messages),
+      until: turn.laneSignal(lane.modelIndex),
+    }));
     for await (const packets of merge(lanes, signal)) await writer.write(packets);
+    await writer.flush();
+    signal.throwIfAborted(); // what was not logged yet was stopped
   } catch (thrown) {
-    how = howItEnded(signal.aborted ? signal.reason : thrown);
-  }
-  if (how) {
-    await writer.seal();
-    writer.close(closeOpen(writer.state, how));
+    const reason: unknown = signal.aborted ? signal.reason : thrown;
+    turn.abort(
+      reason instanceof TurnEnded || reason instanceof FencedError ? reason : TurnError.from(reason),
+    );
+    how = howItEnded(reason);
   }
   await endTurn(turn, how);
 }

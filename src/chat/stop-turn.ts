@@ -5,10 +5,10 @@
 import { ErrorCode, StopReason } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError } from "../lib/errors.js";
 import type { Principal } from "../lib/rpc/service-binding.js";
-import type { StopTarget, TurnRow } from "../store/store.js";
+import type { StopTarget, TurnCommand, TurnRow } from "../store/store.js";
 import type { ActiveTurns } from "./active-turns.js";
 import type { ChatDeps } from "./ports.js";
-import { recoverTurn } from "./recover-turn.js";
+import { FencedError } from "./turn-writer.js";
 
 /** How long an owner elsewhere may be silent before the turn is taken from it. */
 const OWNER_SILENCE_MS = 1_000;
@@ -54,20 +54,46 @@ async function stopOwned(
   modelIndex: number | undefined,
   signal: AbortSignal,
 ): Promise<number> {
-  if (turns.find(turn.turnId)) return stopHere(deps, turns, turn.turnId, modelIndex);
+  if (turns.find(turn.turnId)) {
+    try {
+      return await stopHere(deps, turns, turn.turnId, modelIndex);
+    } catch (error) {
+      if (!(error instanceof FencedError)) throw error; // else it is another process's by now
+    }
+  }
   const answered = await deps.store.waitStopped(turn.turnId, OWNER_SILENCE_MS, signal);
   if (answered !== undefined) return answered;
-  const taken = await recoverTurn(
-    deps,
-    turn,
-    { kind: "stopped", stopReason: StopReason.USER_CANCELLED },
-    turns.life,
-  );
+  const taken = await takeSilent(deps, turns, turn.turnId, modelIndex);
   if (taken !== undefined) return taken;
   // Somebody else was faster: whatever they did, the turn ends by them.
   const current = await deps.store.loadTurn(turn.turnId);
   if (current && current.phase !== "running") return current.terminalSeq;
   throw new TurnError(ErrorCode.UNAVAILABLE, { message: "the turn is being taken over, ask again" });
+}
+
+/**
+ * Takes the turn from an owner that does not answer, and ends it: stopped, or when only a lane was to be stopped,
+ * interrupted, for nobody asked for the end of the others.
+ */
+async function takeSilent(
+  deps: ChatDeps,
+  turns: ActiveTurns,
+  turnId: string,
+  modelIndex: number | undefined,
+): Promise<number | undefined> {
+  const row = await deps.store.loadTurn(turnId);
+  if (!row) return undefined;
+  try {
+    return await turns.recover(
+      row,
+      modelIndex === undefined
+        ? { kind: "stopped", stopReason: StopReason.USER_CANCELLED }
+        : { kind: "interrupted" },
+    );
+  } catch (error) {
+    if (error instanceof FencedError) return undefined;
+    throw error;
+  }
 }
 
 /** Stops a turn of this process and says so to whoever waits for the answer. */
@@ -90,18 +116,33 @@ async function stopHere(
   return stopSeq;
 }
 
-/** Obeys the commands that other processes stored for turns of this one: when woken, and whenever `obey` is called. */
+/**
+ * Obeys the commands that other processes stored for turns of this one: when woken, and whenever `obey` is called, which
+ * resolves when they are read, not when they are done.
+ */
 export interface CommandListener {
   obey(): Promise<void>;
   close(): void;
 }
 
 export function listenForCommands(deps: ChatDeps, turns: ActiveTurns): CommandListener {
+  const obeying = new Set<string>();
+  const obeyOne = async ({ turnId, modelIndex }: TurnCommand): Promise<void> => {
+    const name = `${turnId} ${modelIndex ?? ""}`;
+    if (obeying.has(name) || !turns.find(turnId)) return;
+    obeying.add(name);
+    try {
+      await stopHere(deps, turns, turnId, modelIndex);
+    } catch (error) {
+      deps.logger.warn({ err: error, turnId }, "a stop could not be obeyed");
+    } finally {
+      obeying.delete(name);
+    }
+  };
   const obey = async (): Promise<void> => {
     if (turns.size === 0) return;
-    for (const command of await deps.store.listCommands(deps.incarnation)) {
-      if (turns.find(command.turnId)) await stopHere(deps, turns, command.turnId, command.modelIndex);
-    }
+    // Side by side: a turn whose log does not answer keeps no other one waiting.
+    for (const command of await deps.store.listCommands(deps.incarnation)) void obeyOne(command);
   };
   const close = deps.store.onCommand(deps.incarnation, () => {
     obey().catch((error: unknown) => deps.logger.warn({ err: error }, "commands could not be read"));

@@ -3,6 +3,7 @@ import type { StreamCompletionRequest } from "../../gen/turnwire/llm/v1/llm_prox
 import type { Packet } from "../../gen/turnwire/packet/v1/packet_pb.js";
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import type { Clock } from "../lib/clock.js";
+import type { Logger } from "../lib/log.js";
 import { TurnError } from "../lib/errors.js";
 import {
   finishStep,
@@ -21,6 +22,7 @@ export interface ModelCall {
   readonly request: StreamCompletionRequest;
   readonly step: StepOptions;
   readonly clock: Clock;
+  readonly logger: Logger;
   /** Stores what is too long for a packet; the file's id. */
   readonly saveText: (name: string, text: string) => Promise<string>;
   /** Aborted = the turn or the lane ends: the generator throws the reason, and closing what is open is up to the end. */
@@ -29,6 +31,7 @@ export interface ModelCall {
 
 /** Yields the step's packets as they come, closes what is open at its end or failure, returns how it ended. */
 export async function* streamStep(call: ModelCall): AsyncGenerator<readonly Packet[], StepOutcome> {
+  call.signal.throwIfAborted(); // nobody is asked for what has ended
   const state = startStep(call.step);
   const { clock } = call;
   const startMs = clock.monotonicMs();
@@ -44,6 +47,7 @@ export async function* streamStep(call: ModelCall): AsyncGenerator<readonly Pack
   } catch (error) {
     call.signal.throwIfAborted();
     failure = TurnError.from(error);
+    if (failure.code === ErrorCode.INTERNAL) call.logger.error({ err: failure.cause }, "a model call failed");
   }
   const end = finishStep(
     state,

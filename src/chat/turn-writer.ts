@@ -6,7 +6,10 @@
  * I6  `acked` moves only when the log has the packets; the fold runs ahead of it by at most the entry in flight.
  * I4  after `seal`, packets that were queued and not yet numbered are gone, and only `close` can add packets to what was
  *     sealed; seal resolves when the entry in flight is settled, with the seq after which no content follows.
- * A log that lost acknowledged entries is written no more: the rest of the turn goes into the archive with its commit.
+ * I14 a turn over its size limit seals itself: nothing is left out of its middle.
+ * What closes a turn is decided when it is numbered, from the fold as it is then: however many want to close the same, it
+ * is closed once. A log that lost acknowledged entries is written no more: the rest of the turn goes into the archive with
+ * its commit.
  * One entry is in flight at a time; what arrives meanwhile joins the next one (group commit, no timer).
  */
 import type { Packet } from "../../gen/turnwire/packet/v1/packet_pb.js";
@@ -27,12 +30,17 @@ export class FencedError extends Error {
 
 /** An entry is at most 256 KiB and a packet at most 128 KiB: an entry that holds no more than this has room for one more. */
 const ROOM_FOR_ONE_MORE_BYTES = 128 * 1024 - 64;
+/** Room that a turn over its size limit has for the packet that took it there and for closing what is open. */
+const CLOSING_ROOM_BYTES = 256 * 1024;
 /** Wait before an entry that the full log refused is tried again. */
 const FULL_RETRY_MS = 500;
 /** Queued packets beyond this make `write` wait. */
 const QUEUE_HIGH_WATER = 2_048;
 /** Acked bytes that make one archive part. */
 const ARCHIVE_PART_BYTES = 256 * 1024;
+
+/** What closes a turn or a lane, given the fold of everything before it. */
+export type Closing = (state: TurnState) => readonly Packet[];
 
 export interface TurnWriterOptions {
   readonly log: ReplayLog;
@@ -50,6 +58,8 @@ export interface TurnWriterOptions {
   readonly logLost?: boolean;
   /** Wall-clock start of the turn, ms: t_ms counts from it. */
   readonly startedAtMs: number;
+  /** t_ms of the last packet in the log: time goes on from it. Default 0. */
+  readonly lastTMs?: number;
   /** Packets up to this seq are in the archive already; default: none. */
   readonly archivedSeq?: number;
   readonly maxTurnBytes: number;
@@ -59,6 +69,8 @@ export interface TurnWriterOptions {
   readonly onSizeLimit: () => void;
   /** Called once when the log has lost what it had acknowledged: the turn must end. */
   readonly onLogLost: () => void;
+  /** Called once when nothing can be written any more: fenced, or a failure that is not known to pass. */
+  readonly onFailure: (error: unknown) => void;
 }
 
 export class TurnWriter {
@@ -67,18 +79,23 @@ export class TurnWriter {
   readonly #options: TurnWriterOptions;
   readonly #abandon = new AbortController();
   readonly #encoder = new BatchEncoder();
-  #queue: Packet[] = [];
+  /** Bytes from which on nothing but closing fits into the turn. */
+  readonly #contentBytes: number;
+  #queue: (Packet | Closing)[] = [];
   #position: Position;
   #ackedSeq: number;
   #turnBytes = 0;
-  #lastTMs = 0;
+  #lastTMs: number;
   #clockOffsetMs: number;
   #flushing: Promise<void> | undefined;
+  /** The append of the newest entry, while it goes on and after. */
+  #inFlight: Promise<void> | undefined;
   #failure: unknown;
   #sealed = false;
   readonly #sealedLanes = new Set<number>();
   #archive: Uint8Array[] = [];
   #archiveFirstSeq: number;
+  #archiveLastSeq = 0;
   #archiveBytes = 0;
   #archiveSaves: Promise<void> = Promise.resolve();
   #sizeLimitHit = false;
@@ -90,14 +107,21 @@ export class TurnWriter {
     this.epoch = options.epoch;
     this.#position = options.position;
     this.#ackedSeq = this.state.seq;
+    this.#contentBytes = options.maxTurnBytes - Math.min(CLOSING_ROOM_BYTES, options.maxTurnBytes / 2);
     this.#logLost = options.logLost ?? false;
+    this.#lastTMs = options.lastTMs ?? 0;
     this.#archiveFirstSeq = (options.archivedSeq ?? 0) + 1;
     this.#clockOffsetMs = options.clock.now().getTime() - options.startedAtMs - options.clock.monotonicMs();
   }
 
-  /** The last seq that the log has acknowledged. */
+  /** The last seq that the log has acknowledged (when it was lost: that is kept for the archive). */
   get ackedSeq(): number {
     return this.#ackedSeq;
+  }
+
+  /** Nothing can be written any more. */
+  get failed(): boolean {
+    return this.#failure !== undefined;
   }
 
   /**
@@ -114,26 +138,27 @@ export class TurnWriter {
     this.#throwIfFailed();
   }
 
-  /** Adds the closing packets of what was sealed (and of nothing else). */
-  close(packets: readonly Packet[]): void {
+  /** Queues what closes what was sealed (and nothing else). */
+  close(closing: Closing): void {
     this.#throwIfFailed();
-    this.#enqueue(packets);
+    this.#enqueue([closing]);
   }
 
   /**
    * No content of the turn (or of one lane) is appended after this: drops what is queued for it, settles the entry in
-   * flight, resolves with the last seq that the log has. Idempotent.
+   * flight, resolves with the seq after which none follows. Done again it drops nothing: what came since is its closing.
    */
   async seal(modelIndex?: number): Promise<number> {
-    if (modelIndex === undefined) {
-      this.#sealed = true;
-      this.#queue = [];
-    } else {
+    const lastSeq = this.state.seq;
+    if (modelIndex === undefined) this.#sealTurn();
+    else if (!this.#sealedLanes.has(modelIndex)) {
       this.#sealedLanes.add(modelIndex);
-      this.#queue = this.#queue.filter((packet) => !this.#isSealed(packet));
+      this.#queue = this.#queue.filter((queued) => typeof queued === "function" || !this.#isSealed(queued));
     }
-    await this.flush();
-    return this.#ackedSeq;
+    await Promise.resolve(); // an entry that is being numbered right now is in flight then
+    if (this.#ackedSeq < lastSeq) await this.#inFlight?.catch(() => undefined);
+    this.#throwIfFailed();
+    return Math.min(lastSeq, this.#ackedSeq);
   }
 
   /** Resolves when everything queued so far is in the log. */
@@ -168,6 +193,7 @@ export class TurnWriter {
       this.#keepForArchive(trimmed.batch, trimmed.lastSeq);
     }
     await this.#archiveSaves;
+    this.#throwIfFailed();
   }
 
   /** Gives up: no append is retried any more. For fenced turns and process shutdown. */
@@ -175,6 +201,12 @@ export class TurnWriter {
     this.#failure ??= new FencedError("the writer was abandoned");
     this.#queue = [];
     this.#abandon.abort(this.#failure);
+  }
+
+  #sealTurn(): void {
+    if (this.#sealed) return;
+    this.#sealed = true;
+    this.#queue = [];
   }
 
   #isSealed(packet: Packet): boolean {
@@ -186,7 +218,14 @@ export class TurnWriter {
     if (this.#failure !== undefined) throw this.#failure;
   }
 
-  #enqueue(packets: readonly Packet[]): void {
+  #fail(error: unknown): void {
+    if (this.#failure !== undefined) return;
+    this.#failure = error;
+    this.#queue = [];
+    this.#options.onFailure(error);
+  }
+
+  #enqueue(packets: readonly (Packet | Closing)[]): void {
     if (packets.length === 0) return;
     for (const packet of packets) this.#queue.push(packet);
     this.#flushing ??= this.#flushLoop();
@@ -199,12 +238,12 @@ export class TurnWriter {
       while (this.#queue.length > 0 && this.#failure === undefined) {
         const firstSeq = this.state.seq + 1;
         const batch = this.#takeBatch();
-        if (batch === undefined) break;
-        await this.#append(batch, firstSeq, this.state.seq, false, this.#abandon.signal);
+        if (batch === undefined) continue;
+        this.#inFlight = this.#append(batch, firstSeq, this.state.seq, false, this.#abandon.signal);
+        await this.#inFlight;
       }
     } catch (error) {
-      this.#failure ??= error;
-      this.#queue = [];
+      this.#fail(error);
     } finally {
       this.#flushing = undefined;
     }
@@ -213,18 +252,23 @@ export class TurnWriter {
   /** Takes packets off the queue until an entry is full, numbering, folding and encoding each. */
   #takeBatch(): Uint8Array | undefined {
     const batch = this.#encoder;
+    const queue = this.#queue;
     let taken = 0;
-    for (const packet of this.#queue) {
-      if (batch.byteLength > ROOM_FOR_ONE_MORE_BYTES) break;
-      taken++;
-      if (this.#turnBytes > this.#options.maxTurnBytes && !this.#sealed && !isControl(packet)) {
-        this.#hitSizeLimit();
+    while (taken < queue.length && batch.byteLength <= ROOM_FOR_ONE_MORE_BYTES) {
+      const queued = queue[taken]!;
+      if (typeof queued === "function") {
+        queue.splice(taken, 1, ...queued(this.state));
         continue;
       }
-      this.#number(packet);
-      this.#turnBytes += batch.add(packet);
+      if (this.#turnBytes > this.#contentBytes && !this.#sealed) {
+        this.#hitSizeLimit();
+        break;
+      }
+      taken++;
+      this.#number(queued);
+      this.#turnBytes += batch.add(queued);
     }
-    this.#queue = taken === this.#queue.length ? [] : this.#queue.slice(taken);
+    if (this.#queue === queue) this.#queue = taken === queue.length ? [] : queue.slice(taken);
     return batch.byteLength > 0 ? batch.take() : undefined;
   }
 
@@ -243,82 +287,59 @@ export class TurnWriter {
     terminal: boolean,
     signal: AbortSignal,
   ): Promise<void> {
-    const { log, key, incarnation, epoch } = this.#options;
+    const { log, key, clock, incarnation, epoch } = this.#options;
     const entry = { epoch, incarnation, firstSeq, lastSeq, terminal, batch };
-    if (this.#logLost) {
+    const done = (): void => {
+      this.#ackedSeq = lastSeq;
       if (!terminal) this.#keepForArchive(batch, lastSeq);
-      return;
-    }
+    };
+    if (this.#logLost) return done();
     for (;;) {
-      const outcome = await appendSurely(log, key, this.#position, entry, signal);
+      const outcome = await appendSurely(log, key, this.#position, entry, signal, { clock });
       switch (outcome.kind) {
         case "appended":
           this.#position = outcome.position;
-          this.#ackedSeq = lastSeq;
-          if (!terminal) this.#keepForArchive(batch, lastSeq);
-          return;
+          return done();
         case "fenced":
           throw new FencedError("another writer owns the turn");
         case "truncated":
-          this.#detach(batch, lastSeq);
-          return;
+          // The log must never be renumbered: what is left of the turn is shown from the archive.
+          this.#logLost = true;
+          done();
+          return this.#options.onLogLost();
         case "full":
           this.#hitSizeLimit();
-          await this.#options.clock.sleep(FULL_RETRY_MS, signal);
+          await clock.sleep(FULL_RETRY_MS, signal);
       }
     }
-  }
-
-  /** The log must never be renumbered: what is left of the turn goes into the archive alone, and is shown from there. */
-  #detach(batch: Uint8Array, lastSeq: number): void {
-    this.#logLost = true;
-    this.#keepForArchive(batch, lastSeq);
-    this.#options.onLogLost();
   }
 
   #hitSizeLimit(): void {
     if (this.#sizeLimitHit) return;
     this.#sizeLimitHit = true;
+    this.#sealTurn();
     this.#options.onSizeLimit();
   }
 
   #keepForArchive(batch: Uint8Array, lastSeq: number): void {
     this.#archive.push(batch);
+    this.#archiveLastSeq = lastSeq;
     this.#archiveBytes += batch.length;
     if (this.#archiveBytes < ARCHIVE_PART_BYTES) return;
-    const part = this.#takeArchivePart(lastSeq);
+    const part = this.#takeArchivePart();
     if (!part) return;
     this.#archiveSaves = this.#archiveSaves
       .then(() => this.#options.saveArchive(part))
-      .catch((error: unknown) => {
-        this.#failure ??= error;
-      });
+      .catch((error: unknown) => this.#fail(error));
   }
 
-  #takeArchivePart(lastSeq: number = this.#ackedSeq): ArchivePart | undefined {
+  #takeArchivePart(): ArchivePart | undefined {
     if (this.#archive.length === 0) return undefined;
+    const lastSeq = this.#archiveLastSeq;
     const part = { firstSeq: this.#archiveFirstSeq, lastSeq, batch: Buffer.concat(this.#archive) };
     this.#archive = [];
     this.#archiveBytes = 0;
     this.#archiveFirstSeq = lastSeq + 1;
     return part;
-  }
-}
-
-/** Packets that a turn over its size limit may still write: its own closing. */
-function isControl(packet: Packet): boolean {
-  switch (packet.payload.case) {
-    case "agentResponseDelta":
-    case "reasoningDelta":
-    case "toolCallArgumentDelta":
-    case "pythonToolDelta":
-    case "bashToolDelta":
-    case "customToolDelta":
-    case "intermediateReportDelta":
-    case "deepResearchPlanDelta":
-    case "codingAgentThinkingDelta":
-      return false;
-    default:
-      return true;
   }
 }

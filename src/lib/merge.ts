@@ -1,12 +1,18 @@
 import { AsyncQueue } from "./async-queue.js";
 
+/** What is merged. When `until` aborts the source counts as ended, also if it never hears of it itself. */
+export interface MergeSource<T> {
+  readonly values: AsyncIterable<T>;
+  readonly until?: AbortSignal;
+}
+
 /**
  * Merges iterables in the order their values arrive, over one bounded queue (a repeated Promise.race costs a listener per
  * source and value). Fails with the first source's failure; a consumer that breaks, or `signal`, ends it at once, without
  * waiting for the sources: they hear of it by their own signals.
  */
 export async function* merge<T>(
-  sources: readonly AsyncIterable<T>[],
+  sources: readonly MergeSource<T>[],
   signal: AbortSignal,
   maxQueued = 256,
 ): AsyncGenerator<T, void, undefined> {
@@ -19,13 +25,22 @@ export async function* merge<T>(
   };
   if (signal.aborted) throw signal.reason;
   signal.addEventListener("abort", onAbort, { once: true });
-  const pump = async (source: AsyncIterable<T>): Promise<void> => {
-    try {
-      for await (const value of source) if (!(await queue.push(value))) return;
-    } catch (error) {
-      queue.fail(error);
-    } finally {
+  const pump = async ({ values, until }: MergeSource<T>): Promise<void> => {
+    let left = false;
+    const leave = (): void => {
+      if (left) return;
+      left = true;
       if (--open === 0) queue.close();
+    };
+    until?.addEventListener("abort", leave, { once: true });
+    if (until?.aborted) leave();
+    try {
+      for await (const value of values) if (left || !(await queue.push(value))) return;
+    } catch (error) {
+      if (!left) queue.fail(error);
+    } finally {
+      until?.removeEventListener("abort", leave);
+      leave();
     }
   };
   for (const source of sources) void pump(source);

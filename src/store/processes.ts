@@ -13,10 +13,14 @@ export function processMethods(db: Db): ProcessMethods {
       );
     },
     async beat(incarnation) {
-      await db.writers.query(
-        { name: "beat", text: "update turnwire.processes set beat = beat + 1 where incarnation = $1" },
+      const beaten = await db.writers.query(
+        {
+          name: "beat",
+          text: "update turnwire.processes set beat = beat + 1 where incarnation = $1 returning 1",
+        },
         [incarnation],
       );
+      return beaten.length > 0;
     },
     async listProcesses(incarnation) {
       // An owner without a row never beats: it is found dead like any other.
