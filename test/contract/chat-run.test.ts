@@ -580,7 +580,7 @@ describe("the size limit (I14)", () => {
 });
 
 function failing(error: unknown): ToolScript {
-  // eslint-disable-next-line require-yield
+   
   return async function* () {
     await turnOfTheLoop();
     throw error;
