@@ -61,17 +61,23 @@ export type Accepted =
     }
   | { readonly kind: "replayed"; readonly turn: TurnRow };
 
+/** What an accept asks of the process it happens in (active-turns.ts). */
+export interface AcceptGate {
+  /** Throws when no further turn may start here. */
+  admit(): void;
+  /** The accept failed after it may have been stored: the turn may be there and run nowhere. */
+  suspectOrphans(): void;
+}
+
 /**
  * Validates, resolves and stores a send. Throws TurnErrors; nothing is stored then. What was accepted once is found again,
  * whatever has gone away or filled up since.
- *
- * @param admit throws when no further turn may start here.
  */
 export async function acceptTurn(
   deps: ChatDeps,
   principal: Principal,
   request: SendRequest,
-  admit: () => void,
+  gate: AcceptGate,
   signal: AbortSignal,
 ): Promise<Accepted> {
   refuseUnbuiltSend(request);
@@ -79,7 +85,7 @@ export async function acceptTurn(
   const requestHash = hashSendRequest(request);
   let plan: TurnPlan;
   try {
-    admit();
+    gate.admit();
     plan = await resolvePlan(deps, principal, request, await findSession(deps, principal, request), signal);
     await refuseWhenFull(deps, signal);
   } catch (error) {
@@ -90,7 +96,7 @@ export async function acceptTurn(
     if (known?.kind === "replayed") return known;
     throw known ? requestConflict() : error;
   }
-  const outcome = await deps.store.acceptTurn({
+  const storing = deps.store.acceptTurn({
     principal,
     requestId: plan.started.requestId,
     requestHash,
@@ -113,6 +119,10 @@ export async function acceptTurn(
     logId: deps.log.logId,
     owner: deps.incarnation,
     plan: toBinary(TurnStartedSchema, plan.started),
+  });
+  const outcome = await storing.catch((error: unknown) => {
+    gate.suspectOrphans();
+    throw error;
   });
   switch (outcome.kind) {
     case "accepted":

@@ -36,12 +36,11 @@ export interface TurnContext {
   readonly row: TurnRow;
   readonly epoch: number;
   /** Stores a private recovery row under the epoch; throws FencedError when another owner has the turn. */
-  checkpoint(checkpoint: Checkpoint): Promise<boolean>;
+  checkpoint(checkpoint: Checkpoint): Promise<void>;
   /** Stores a text that is too long for a packet; the file's id. */
   saveTextFile(name: string, text: string): Promise<string>;
   /** The first citation number of a fresh range. */
   reserveCitations(count: number): number;
-  fenced(): FencedError;
 }
 
 export interface ActiveTurnOptions {
@@ -95,6 +94,7 @@ export class ActiveTurn implements TurnContext {
       onFailure: (error) => this.abort(error instanceof FencedError ? error : TurnError.from(error)),
     });
     for (const lane of row.lanes) this.#laneControllers.set(lane.modelIndex, new AbortController());
+    life.addEventListener("abort", this.#onLifeEnd, { once: true });
   }
 
   get epoch(): number {
@@ -120,9 +120,13 @@ export class ActiveTurn implements TurnContext {
     return this.#ended.promise;
   }
 
+  /** The turn is over here, ended or lost: nothing holds it any more. */
   markEnded(): void {
+    this.life.removeEventListener("abort", this.#onLifeEnd);
     this.#ended.resolve();
   }
+
+  readonly #onLifeEnd = (): void => this.giveUp(TurnError.from(this.life.reason));
 
   /**
    * Ends the turn, or one of its lanes: drops what is queued, cancels the model call and the tools, and resolves with the
@@ -153,13 +157,6 @@ export class ActiveTurn implements TurnContext {
     this.#closeLane(modelIndex, { kind: "stopped", stopReason, modelIndex });
   }
 
-  /** A lane failed in a way its own loop does not handle: what it left open is closed with the error. */
-  async failLane(modelIndex: number, error: TurnErrorPayload): Promise<void> {
-    const sealed = this.writer.seal(modelIndex);
-    this.#closeLane(modelIndex, { kind: "error", error, modelIndex });
-    await sealed;
-  }
-
   /** At once, before the lane's loop can end: the turn must not end without it. A failed writer fails the turn itself. */
   #closeLane(modelIndex: number, how: CloseHow): void {
     if (!this.writer.failed) this.writer.close((state) => closeOpen(state, { ...how, modelIndex }));
@@ -171,11 +168,10 @@ export class ActiveTurn implements TurnContext {
     this.abort(reason);
   }
 
-  async checkpoint(checkpoint: Checkpoint): Promise<boolean> {
+  async checkpoint(checkpoint: Checkpoint): Promise<void> {
     const save = (): Promise<boolean> =>
       this.deps.store.saveCheckpoint(this.row.turnId, this.epoch, checkpoint);
     if (!(await whileUnavailable(save, this.deps.clock, this.signal))) throw this.fenced();
-    return true;
   }
 
   async #saveArchive(part: ArchivePart): Promise<void> {

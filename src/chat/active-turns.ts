@@ -33,6 +33,8 @@ export class ActiveTurns {
   readonly #running = new Map<string, ActiveTurn>();
   /** Turns that are being ended here for an owner that is gone. */
   readonly #recoveries = new Map<string, Promise<number | undefined>>();
+  /** Sends that were admitted and whose accept is under way. */
+  readonly #accepting = new Set<Promise<unknown>>();
   #draining = false;
   #mayHaveOrphans = false;
 
@@ -104,6 +106,18 @@ export class ActiveTurns {
       throw new TurnError(ErrorCode.OVERLOADED, { retryAfterMs: 1_000 });
   }
 
+  /** Runs an accept that was admitted: a shutdown waits for the turn that it may give. */
+  async accepting<T>(accept: () => Promise<T>): Promise<T> {
+    const accepted = accept();
+    const settled = accepted.catch(() => undefined);
+    this.#accepting.add(settled);
+    try {
+      return await accepted;
+    } finally {
+      this.#accepting.delete(settled);
+    }
+  }
+
   /** Starts an accepted turn. It runs on by itself from here, whoever reads it or does not. */
   start(
     row: TurnRow,
@@ -161,7 +175,8 @@ export class ActiveTurns {
       firstClaim: true,
       clock,
     });
-    if (claim.epoch !== row.epoch) throw new FencedError("the turn was claimed by another process");
+    if (claim.lastEntry !== undefined || claim.epoch !== row.epoch)
+      throw new FencedError("the turn was claimed by another process");
     const textFileId = plan.started.input?.textFileId;
     if (textFileId)
       await whileUnavailable(
@@ -200,8 +215,11 @@ export class ActiveTurns {
   async drain(graceMs: number): Promise<void> {
     this.#draining = true;
     const { clock } = this.#deps;
-    const allEnded = (): Promise<unknown> =>
-      Promise.allSettled([...this.#turns.values()].map(async (turn) => (await turn).ended));
+    const allEnded = async (): Promise<void> => {
+      await Promise.all(this.#accepting);
+      await Promise.resolve(); // what was accepted is started now
+      await Promise.allSettled([...this.#turns.values()].map(async (turn) => (await turn).ended));
+    };
     const within = async (ms: number): Promise<void> => {
       const timer = new AbortController();
       await Promise.race([allEnded(), clock.sleep(ms, timer.signal).catch(() => undefined)]);

@@ -27,11 +27,19 @@ import { FencedError } from "./turn-writer.js";
  * until they answer; throws when fenced.
  */
 export async function endTurn(turn: ActiveTurn, how?: CloseHow): Promise<void> {
+  const ended = await closeTurn(turn, how);
+  const terminal = overallStop(turn.state, ended);
+  await commitEnd(turn, await turn.writer.encodeTerminal(terminal), "to publish");
+}
+
+/** Stores the end of a turn whose fold has its terminal, then puts the terminal into the log unless it stands there. */
+export async function commitEnd(
+  turn: ActiveTurn,
+  terminalBatch: Uint8Array,
+  terminal: "to publish" | "logged",
+): Promise<void> {
   const { writer, deps, row } = turn;
   const { store, clock } = deps;
-  const ended = await closeTurn(turn, how);
-  const terminal = overallStop(writer.state, ended);
-  const terminalBatch = await writer.encodeTerminal(terminal);
   const stop = writer.state.stop!;
   const archive = await writer.lastArchivePart();
   const input: CommitInput = {
@@ -49,7 +57,7 @@ export async function endTurn(turn: ActiveTurn, how?: CloseHow): Promise<void> {
   const patience = turn.life;
   if ((await whileUnavailable(() => store.commitTurn(input), clock, patience)) === "fenced")
     throw new FencedError("another process owns the turn");
-  await writer.publishTerminal(terminalBatch, patience);
+  if (terminal === "to publish") await writer.publishTerminal(terminalBatch, patience);
   await whileUnavailable(() => store.markClosed(row.turnId), clock, patience);
 }
 

@@ -190,8 +190,13 @@ export class Ownership {
 
   async #eraseClosed(signal: AbortSignal): Promise<void> {
     const { store, log } = this.#deps;
-    const turns = await store.listErasable(ERASE_AFTER_MS, ERASE_BATCH);
-    for (const turn of turns) await log.erase({ turnId: turn.turnId, partition: turn.partition }, signal);
-    if (turns.length > 0) await store.markErased(turns.map((turn) => turn.turnId));
+    for (;;) {
+      const turns = await store.listErasable(ERASE_AFTER_MS, ERASE_BATCH);
+      for (const turn of turns) {
+        await log.erase({ turnId: turn.turnId, partition: turn.partition }, signal);
+        await store.markErased([turn.turnId]);
+      }
+      if (turns.length < ERASE_BATCH || signal.aborted) return;
+    }
   }
 }

@@ -19,7 +19,7 @@ import { emptyTurnState, applyPacket } from "../turn/fold.js";
 import { packet } from "../turn/packets.js";
 import { turnPlacement } from "../turn/placement.js";
 import { ActiveTurn } from "./active-turn.js";
-import { endTurn } from "./end-turn.js";
+import { commitEnd, endTurn } from "./end-turn.js";
 import type { ChatDeps } from "./ports.js";
 import { saveTextFile } from "./text-file.js";
 import { FencedError } from "./turn-writer.js";
@@ -62,7 +62,7 @@ async function takeOver(
   const { log, store, incarnation } = deps;
   const head = await log.head(key, life);
   const epoch = Math.max(row.epoch, head?.epoch ?? 0) + 1;
-  const logLost = row.logId !== log.logId || (head?.lastSeq ?? 0) < row.archivedSeq;
+  const logLost = row.logId !== log.logId || head?.erased === true || (head?.lastSeq ?? 0) < row.archivedSeq;
   if (!(await store.takeTurn(row.turnId, row.epoch, epoch, incarnation, log.logId))) return undefined;
   if (logLost) return { epoch, position: NOTHING, lastSeq: row.archivedSeq, lastEntry: undefined, logLost };
   const claim = await claimTurn(log, key, {
@@ -73,7 +73,8 @@ async function takeOver(
   });
   if (claim.epoch > epoch && !(await store.takeTurn(row.turnId, epoch, claim.epoch, incarnation)))
     return undefined;
-  return { ...claim, logLost };
+  // A log that has its terminal takes no claim: its epoch is the former owner's, the row's is ours.
+  return { ...claim, epoch: Math.max(claim.epoch, epoch), logLost };
 }
 
 /** The terminal of a committed turn: those bytes and nothing else. */
@@ -114,9 +115,7 @@ async function closeRunning(
   reason: RecoveryReason,
   life: AbortSignal,
 ): Promise<number> {
-  const { state, lastTMs } = await foldBatches(
-    claim.logLost ? deps.store.readArchive(row.turnId, 0) : deps.log.read(key, 0, { signal: life }),
-  );
+  const { state, lastTMs } = await foldShown(deps, key, row, claim, life);
   const started = fromBinary(TurnStartedSchema, row.plan);
   const current = { ...row, epoch: claim.epoch, owner: deps.incarnation };
   const turn = new ActiveTurn(deps, {
@@ -129,31 +128,47 @@ async function closeRunning(
     life,
   });
   const { writer } = turn;
-  if (!claim.logLost) await writer.rearchive(deps.log.read(key, row.archivedSeq, { signal: life }));
-  const lastContentSeq = state.seq;
-  if (!state.started) {
-    await keepLongInput(deps, row, claim.epoch, started.input?.textFileId ?? "");
-    await writer.write([packet("turnStarted", started, turnPlacement())]);
-    await writer.flush();
+  try {
+    if (!claim.logLost) await writer.rearchive(deps.log.read(key, row.archivedSeq, { signal: life }));
+    // The log has the terminal and the row does not know: the store was restored to a time before its commit.
+    if (claim.lastEntry?.terminal) {
+      await commitEnd(turn, claim.lastEntry.batch, "logged");
+      return state.seq;
+    }
+    const lastContentSeq = state.seq;
+    if (!state.started) {
+      await keepLongInput(deps, row, claim.epoch, started.input?.textFileId ?? "");
+      await writer.write([packet("turnStarted", started, turnPlacement())]);
+      await writer.flush();
+    }
+    // Lanes that all had their ends when the owner died are a turn like any other: only its terminal was missing.
+    const open = writer.state.lanes.some((lane) => !lane.end);
+    await endTurn(turn, open ? await howItEnds(deps, row, reason) : undefined);
+    return lastContentSeq;
+  } finally {
+    turn.markEnded();
   }
-  // Lanes that all had their ends when the owner died are a turn like any other: only its terminal was missing.
-  const open = writer.state.lanes.some((lane) => !lane.end);
-  await endTurn(turn, open ? await howItEnds(deps, row, reason) : undefined);
-  return lastContentSeq;
 }
 
-/** What was shown so far, from the log or the archive, and the time of its last packet. */
-async function foldBatches(
-  batches: AsyncIterable<{ readonly batch: Uint8Array }>,
+/** What was shown so far, from the archive and behind it the log, and the time of its last packet. */
+async function foldShown(
+  deps: ChatDeps,
+  key: TurnLogKey,
+  row: TurnRow,
+  claim: Takeover,
+  life: AbortSignal,
 ): Promise<{ state: TurnState; lastTMs: number }> {
   const state = emptyTurnState();
   let lastTMs = 0;
-  for await (const { batch } of batches) {
+  const take = ({ batch }: { readonly batch: Uint8Array }): void => {
     for (const packet of fromBinary(PacketBatchSchema, batch).packets) {
-      applyPacket(state, packet);
+      applyPacket(state, packet); // what it has already changes nothing
       lastTMs = packet.tMs;
     }
-  }
+  };
+  for await (const part of deps.store.readArchive(row.turnId, 0)) take(part);
+  if (claim.logLost) return { state, lastTMs };
+  for await (const entry of deps.log.read(key, state.seq, { signal: life })) take(entry);
   return { state, lastTMs };
 }
 
@@ -180,11 +195,9 @@ async function howItEnds(deps: ChatDeps, row: TurnRow, reason: RecoveryReason): 
     : { kind: "interrupted", stopReason: StopReason.OWNER_LOST, ...calls };
 }
 
-/** A stop that the lost owner had been asked for and did not get to. */
+/** A stop of the turn that the lost owner had been asked for, or had answered and not come to the end of. */
 async function askedToStop(deps: ChatDeps, turnId: string): Promise<StopReason | undefined> {
-  const commands = await deps.store.listCommands(deps.incarnation);
-  const asked = commands.some((command) => command.turnId === turnId && command.modelIndex === undefined);
-  return asked ? StopReason.USER_CANCELLED : undefined;
+  return (await deps.store.wasAskedToStop(turnId)) ? StopReason.USER_CANCELLED : undefined;
 }
 
 function isDispatching(checkpoint: Checkpoint): checkpoint is Extract<Checkpoint, { kind: "dispatching" }> {

@@ -171,8 +171,7 @@ async function execute(
 ): Promise<ToolResult> {
   const { turn } = run;
   const timeoutMs = tool.timeout ? durationMs(tool.timeout) : turn.deps.limits.toolTimeoutMs;
-  const request = toolRequest(run, call, index, tool, timeoutMs);
-  const stored = await turn.checkpoint({
+  await turn.checkpoint({
     kind: "dispatching",
     modelIndex: run.lane.modelIndex,
     cycle: run.cycle,
@@ -182,12 +181,12 @@ async function execute(
       create(ExecuteToolRequestSchema, {
         callId: call.callId,
         toolId: tool.toolId,
-        idempotencyKey: request.idempotencyKey,
+        idempotencyKey: idempotencyKey(turn, call),
       }),
     ),
   });
-  if (!stored) throw turn.fenced();
   run.signal.throwIfAborted();
+  const request = toolRequest(run, call, index, tool, timeoutMs); // its deadline counts from now
   const own = new AbortController();
   const onAbort = (): void => own.abort(run.signal.reason);
   run.signal.addEventListener("abort", onAbort, { once: true });
@@ -256,6 +255,11 @@ async function nextEvent<T>(
   }
 }
 
+/** The same for every attempt at a call, whoever owns the turn by then. */
+function idempotencyKey(turn: TurnContext, call: DecodedCall): string {
+  return `${turn.row.turnId}:${call.callId}`;
+}
+
 function toolRequest(
   run: ToolRun,
   call: DecodedCall,
@@ -275,7 +279,7 @@ function toolRequest(
     callId: call.callId,
     toolId: tool.toolId,
     argumentsJson: call.argumentsJson === "" ? "{}" : call.argumentsJson,
-    idempotencyKey: `${row.turnId}:${call.callId}`,
+    idempotencyKey: idempotencyKey(run.turn, call),
     deadline: timestampFromMs(deps.clock.now().getTime() + timeoutMs),
     firstCitationNumber: run.turn.reserveCitations(CITATION_RANGE),
     userQuery: run.plan.input.text.slice(0, 8_192),

@@ -5,13 +5,13 @@ import { TurnError } from "../lib/errors.js";
 import { StopReason } from "../../gen/turnwire/packet/v1/common_pb.js";
 import type { Packet } from "../../gen/turnwire/packet/v1/packet_pb.js";
 import type { ModelMessage } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
-import type { CloseHow } from "../turn/close-open.js";
+import { closeOpen, type CloseHow } from "../turn/close-open.js";
 import { errorMessage } from "../turn/packets.js";
 import type { LanePlan, TurnPlan } from "./accept-turn.js";
 import { TurnEnded, type ActiveTurn } from "./active-turn.js";
 import { endTurn } from "./end-turn.js";
 import { runCycles } from "./run-cycles.js";
-import { FencedError } from "./turn-writer.js";
+import { FencedError, type Closing } from "./turn-writer.js";
 
 /**
  * Runs a turn that has its claim and TurnStarted in the log to its end. Never throws for what goes wrong inside the turn:
@@ -49,7 +49,7 @@ async function* runLane(
   plan: TurnPlan,
   lane: LanePlan,
   messages: readonly ModelMessage[],
-): AsyncGenerator<readonly Packet[]> {
+): AsyncGenerator<readonly (Packet | Closing)[]> {
   const signal = turn.laneSignal(lane.modelIndex);
   try {
     yield* runCycles({ turn, plan, lane, messages, signal });
@@ -61,7 +61,12 @@ async function* runLane(
       { err: error.cause ?? error, turnId: turn.row.turnId, modelIndex: lane.modelIndex },
       "a lane failed",
     );
-    await turn.failLane(lane.modelIndex, errorMessage(error, lane.model.modelId));
+    const how: CloseHow = {
+      kind: "error",
+      error: errorMessage(error, lane.model.modelId),
+      modelIndex: lane.modelIndex,
+    };
+    yield [(state) => closeOpen(state, how)]; // behind what the lane had to say before
   }
 }
 

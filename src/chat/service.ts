@@ -29,6 +29,7 @@ import { SessionSettingsSchema, TurnStatus } from "../../gen/turnwire/chat/v1/ty
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnStartedSchema } from "../../gen/turnwire/packet/v1/control_pb.js";
 import { TurnError } from "../lib/errors.js";
+import { whileUnavailable } from "../lib/retry.js";
 import {
   bindService,
   messageFrame,
@@ -87,12 +88,7 @@ export function createChatService(deps: ChatDeps, turns: ActiveTurns): ServiceBi
     context: CallContext,
   ): Promise<{ turn: TurnRow; receipt: SendReceipt }> {
     const { principal } = context;
-    const accepted = await acceptTurn(deps, principal, request, () => turns.admit(), context.signal).catch(
-      (error: unknown) => {
-        turns.suspectOrphans(); // stored or not: its answer may be lost
-        throw error;
-      },
-    );
+    const accepted = await turns.accepting(() => acceptTurn(deps, principal, request, turns, context.signal));
     const { turn } = accepted;
     if (accepted.kind === "accepted") {
       turns.start(
@@ -156,17 +152,23 @@ export function createChatService(deps: ChatDeps, turns: ActiveTurns): ServiceBi
       });
     },
 
-    async deleteSession(request, { principal, signal }) {
+    async deleteSession(request, { principal }) {
       const deleted = await store.deleteSession(principal, request.sessionId);
       if (!deleted)
         throw new TurnError(ErrorCode.NOT_FOUND, {
           message: `no session ${request.sessionId}`,
           details: { field: "session_id" },
         });
-      for (const turn of deleted.turns) {
-        turns.get(turn.turnId)?.fenced();
-        await deps.log.erase({ turnId: turn.turnId, partition: turn.partition }, signal);
-      }
+      // The client may leave now: what is deleted goes from the log as well.
+      await Promise.all(
+        deleted.turns.map((turn) => {
+          turns.get(turn.turnId)?.fenced();
+          const erase = () => deps.log.erase({ turnId: turn.turnId, partition: turn.partition }, turns.life);
+          return whileUnavailable(erase, deps.clock, turns.life).catch((error: unknown) =>
+            deps.logger.error({ err: error, turnId: turn.turnId }, "a deleted turn is still in the log"),
+          );
+        }),
+      );
       return create(DeleteSessionResponseSchema);
     },
 
@@ -195,8 +197,8 @@ export function createChatService(deps: ChatDeps, turns: ActiveTurns): ServiceBi
     async sendMessageAndWait(request, context) {
       const { turn } = await startTurn(request, context);
       const state = emptyTurnState();
-      for await (const batch of reader.read(turn, FROM_THE_START, true, context.signal))
-        foldBatch(state, batch);
+      for await (const frame of packetFrames(deps, reader, turn, FROM_THE_START, true, context.signal))
+        if (frame.kind === "bytes") foldBatch(state, frame.bytes);
       return waitReply(turn, state);
     },
 

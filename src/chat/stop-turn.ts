@@ -4,6 +4,7 @@
  */
 import { ErrorCode, StopReason } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError } from "../lib/errors.js";
+import { abortable } from "../lib/signals.js";
 import type { Principal } from "../lib/rpc/service-binding.js";
 import type { StopTarget, TurnCommand, TurnRow } from "../store/store.js";
 import type { ActiveTurns } from "./active-turns.js";
@@ -56,7 +57,7 @@ async function stopOwned(
 ): Promise<number> {
   if (turns.find(turn.turnId)) {
     try {
-      return await stopHere(deps, turns, turn.turnId, modelIndex);
+      return await abortable(stopHere(deps, turns, turn.turnId, modelIndex), signal);
     } catch (error) {
       if (!(error instanceof FencedError)) throw error; // else it is another process's by now
     }

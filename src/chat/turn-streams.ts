@@ -19,7 +19,7 @@ import { applyPacket, emptyTurnState } from "../turn/fold.js";
 import { packet } from "../turn/packets.js";
 import { turnPlacement } from "../turn/placement.js";
 import type { ChatDeps } from "./ports.js";
-import type { Cursor, ReadBatch, TurnReader } from "./read-turn.js";
+import type { Cursor, TurnReader } from "./read-turn.js";
 import { snapshotParts } from "./snapshot.js";
 import { withHeartbeat } from "./with-heartbeat.js";
 
@@ -98,14 +98,14 @@ export async function* resumeTurn(
   };
   const wantsSnapshot = request.snapshot === SnapshotPolicy.ALWAYS;
   const takesSnapshot = wantsSnapshot || request.snapshot === SnapshotPolicy.IF_EXPIRED;
+  let needsSnapshot = wantsSnapshot;
   try {
     await reader.check(turn, cursor, signal);
   } catch (error) {
     if (!takesSnapshot || !offersSnapshot(error)) throw error;
-    cursor = yield* snapshot(deps, reader, turn, signal);
+    needsSnapshot = true;
   }
-  if (wantsSnapshot && cursor.afterSeq === request.afterSeq)
-    cursor = yield* snapshot(deps, reader, turn, signal);
+  if (needsSnapshot) cursor = yield* snapshot(deps, reader, turn, signal);
   yield messageFrame(
     create(ResumeTurnResponseSchema, { logId: turn.logId, headSeq: await reader.headSeq(turn, signal) }),
   );
@@ -150,14 +150,14 @@ export async function foldTurn(
 ): Promise<TurnState> {
   const state = emptyTurnState();
   for await (const batch of reader.read(turn, FROM_THE_START, false, signal)) {
-    if (foldBatch(state, batch, atSeq)) break;
+    if (foldBatch(state, batch.bytes, atSeq)) break;
   }
   return state;
 }
 
 /** Folds one batch; true when `atSeq` was reached. */
-export function foldBatch(state: TurnState, batch: ReadBatch, atSeq = 0): boolean {
-  for (const logged of fromBinary(PacketBatchSchema, batch.bytes).packets) {
+export function foldBatch(state: TurnState, bytes: Uint8Array, atSeq = 0): boolean {
+  for (const logged of fromBinary(PacketBatchSchema, bytes).packets) {
     applyPacket(state, logged);
     if (atSeq > 0 && logged.seq >= atSeq) return true;
   }

@@ -35,7 +35,7 @@ const CLOSING_ROOM_BYTES = 256 * 1024;
 /** Wait before an entry that the full log refused is tried again. */
 const FULL_RETRY_MS = 500;
 /** Queued packets beyond this make `write` wait. */
-const QUEUE_HIGH_WATER = 2_048;
+const QUEUE_HIGH_WATER = 512;
 /** Acked bytes that make one archive part. */
 const ARCHIVE_PART_BYTES = 256 * 1024;
 
@@ -63,7 +63,7 @@ export interface TurnWriterOptions {
   /** Packets up to this seq are in the archive already; default: none. */
   readonly archivedSeq?: number;
   readonly maxTurnBytes: number;
-  /** Takes each archive part as it is full; its failure does not stop the turn, the last part repeats it. */
+  /** Takes each archive part as it is full, in order; a failure fails the writer. */
   readonly saveArchive: (part: ArchivePart) => Promise<void>;
   /** Called once when a packet no longer fits into maxTurnBytes or the log is full. */
   readonly onSizeLimit: () => void;
@@ -128,11 +128,11 @@ export class TurnWriter {
    * Queues packets of the running turn; resolves at once unless the queue is long. Packets of what is sealed are dropped:
    * their lanes have not heard yet. Throws FencedError or the log's typed error once the writer has failed.
    */
-  async write(packets: readonly Packet[]): Promise<void> {
+  async write(packets: readonly (Packet | Closing)[]): Promise<void> {
     this.#throwIfFailed();
     if (this.#sealed) return;
     this.#enqueue(
-      this.#sealedLanes.size === 0 ? packets : packets.filter((packet) => !this.#isSealed(packet)),
+      this.#sealedLanes.size === 0 ? packets : packets.filter((queued) => !this.#isSealed(queued)),
     );
     while (this.#queue.length > QUEUE_HIGH_WATER && this.#flushing) await this.#flushing;
     this.#throwIfFailed();
@@ -153,7 +153,7 @@ export class TurnWriter {
     if (modelIndex === undefined) this.#sealTurn();
     else if (!this.#sealedLanes.has(modelIndex)) {
       this.#sealedLanes.add(modelIndex);
-      this.#queue = this.#queue.filter((queued) => typeof queued === "function" || !this.#isSealed(queued));
+      this.#queue = this.#queue.filter((queued) => !this.#isSealed(queued));
     }
     await Promise.resolve(); // an entry that is being numbered right now is in flight then
     if (this.#ackedSeq < lastSeq) await this.#inFlight?.catch(() => undefined);
@@ -183,12 +183,14 @@ export class TurnWriter {
   /** The packets acked since the last archive part (the terminal left out): the commit stores them with the final rows. */
   async lastArchivePart(): Promise<ArchivePart | undefined> {
     await this.#archiveSaves;
+    this.#throwIfFailed();
     return this.#takeArchivePart();
   }
 
   /** Takes over entries that an earlier owner logged and did not archive. Before the first `write`. */
   async rearchive(entries: AsyncIterable<LoggedEntry>): Promise<void> {
     for await (const entry of entries) {
+      if (entry.terminal) break; // it is stored with the row
       const trimmed = trimEntry(entry, this.#options.archivedSeq ?? 0);
       this.#keepForArchive(trimmed.batch, trimmed.lastSeq);
     }
@@ -209,8 +211,9 @@ export class TurnWriter {
     this.#queue = [];
   }
 
-  #isSealed(packet: Packet): boolean {
-    const lane = packet.placement?.modelIndex;
+  #isSealed(queued: Packet | Closing): boolean {
+    if (typeof queued === "function") return false;
+    const lane = queued.placement?.modelIndex;
     return lane !== undefined && this.#sealedLanes.has(lane);
   }
 

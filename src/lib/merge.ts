@@ -14,7 +14,7 @@ export interface MergeSource<T> {
 export async function* merge<T>(
   sources: readonly MergeSource<T>[],
   signal: AbortSignal,
-  maxQueued = 256,
+  maxQueued = 32,
 ): AsyncGenerator<T, void, undefined> {
   const queue = new AsyncQueue<T>(maxQueued);
   let open = sources.length;

@@ -23,3 +23,9 @@ export class Closers {
     }
   }
 }
+
+/** As Promise.all of two, but waits for both: what was opened beside a failure is known, and can be closed, then. */
+export async function bothOpened<A, B>(first: Promise<A>, second: Promise<B>): Promise<[A, B]> {
+  await Promise.allSettled([first, second]);
+  return [await first, await second];
+}

@@ -55,13 +55,13 @@ export function readConfig(env: Env, isRoot: boolean): Config {
     grpcPort: port(env, "TURNWIRE_GRPC_PORT") ?? 9090,
     llmPort: port(env, "TURNWIRE_LLM_PORT"),
     toolPort: port(env, "TURNWIRE_TOOL_PORT"),
-    llmAddresses: text(env, "TURNWIRE_LLM_ADDR") ?? "127.0.0.1:9091",
-    toolAddresses: text(env, "TURNWIRE_TOOL_ADDR") ?? "127.0.0.1:9092",
+    llmAddresses: addresses(env, "TURNWIRE_LLM_ADDR") ?? "127.0.0.1:9091",
+    toolAddresses: addresses(env, "TURNWIRE_TOOL_ADDR") ?? "127.0.0.1:9092",
     peerToken: text(env, "TURNWIRE_PEER_TOKEN"),
     tokens: text(env, "TURNWIRE_TOKENS"),
     dataDir: path.resolve(text(env, "TURNWIRE_DATA_DIR") ?? (isRoot ? "/var/lib/turnwire" : ".data")),
-    databaseUrl: text(env, "DATABASE_URL"),
-    natsUrl: text(env, "NATS_URL"),
+    databaseUrl: databaseUrl(env),
+    natsUrl: natsUrl(env),
     maxCycles: integer(env, "TURNWIRE_MAX_CYCLES", 1, 64) ?? 6,
     turnDeadlineMs: integer(env, "TURNWIRE_TURN_DEADLINE_MS", 1_000, 6 * 3_600_000) ?? 600_000,
     heartbeatMs: integer(env, "TURNWIRE_HEARTBEAT_MS", 100, 300_000) ?? 15_000,
@@ -100,6 +100,34 @@ function integer(env: Env, name: string, least: number, most: number): number | 
 
 function port(env: Env, name: string): number | undefined {
   return integer(env, name, 0, 65_535);
+}
+
+const HOST_PORT = /^(\[[0-9a-fA-F:.]+\]|[^\s:/@]+):\d{1,5}$/;
+
+function addresses(env: Env, name: string): string | undefined {
+  const value = text(env, name);
+  if (value === undefined) return undefined;
+  const parts = list(env, name);
+  if (parts.length === 0 || !parts.every((part) => HOST_PORT.test(part) || /^dns:\/\/\/\S+:\d+$/.test(part)))
+    throw new ConfigError(`${name} must be host:port, several separated by commas, or dns:///host:port`);
+  return value;
+}
+
+function databaseUrl(env: Env): string | undefined {
+  const value = text(env, "DATABASE_URL");
+  if (value !== undefined && !(URL.canParse(value) && /^postgres(ql)?:$/.test(new URL(value).protocol)))
+    throw new ConfigError("DATABASE_URL must be postgres://user:password@host:port/database");
+  return value;
+}
+
+function natsUrl(env: Env): string | undefined {
+  const value = text(env, "NATS_URL");
+  if (value === undefined || value === "none") return value;
+  const isServer = (part: string): boolean =>
+    HOST_PORT.test(part) || (URL.canParse(part) && /^(nats|tls):$/.test(new URL(part).protocol));
+  if (!list(env, "NATS_URL").every(isServer))
+    throw new ConfigError("NATS_URL must be nats://host:port, several separated by commas, or none");
+  return value;
 }
 
 function logLevel(env: Env): string {

@@ -1,10 +1,10 @@
 import type { Logger } from "../lib/log.js";
-import { Closers } from "./closers.js";
+import { bothOpened, Closers } from "./closers.js";
 import { chatBanner } from "./chat-banner.js";
 import type { Config } from "./config.js";
 import type { Running } from "./run-service.js";
 import { startChat, type StartChatOptions } from "./start-chat.js";
-import { startLlm } from "./start-llm.js";
+import { startLlm, type RunningPeer } from "./start-llm.js";
 import { startTool } from "./start-tool.js";
 
 export interface AllInOneOptions extends Pick<StartChatOptions, "signal" | "wrapLog" | "wrapStore"> {
@@ -18,12 +18,15 @@ export async function runAllInOne(options: AllInOneOptions): Promise<Running> {
   const { config, logger, env } = options;
   const closers = new Closers(logger);
   try {
-    const [llm, tool] = await Promise.all([
-      startLlm(config, config.llmPort ?? 0, env, logger.child({ service: "llm" })),
-      startTool(config, config.toolPort ?? 0, env, logger.child({ service: "tool" })),
-    ]);
-    closers.add("llm", () => llm.close(0));
-    closers.add("tool", () => tool.close(0));
+    const opened = (name: string, starting: Promise<RunningPeer>): Promise<RunningPeer> =>
+      starting.then((peer) => {
+        closers.add(name, () => peer.close(0));
+        return peer;
+      });
+    const [llm, tool] = await bothOpened(
+      opened("llm", startLlm(config, config.llmPort ?? 0, env, logger.child({ service: "llm" }))),
+      opened("tool", startTool(config, config.toolPort ?? 0, env, logger.child({ service: "tool" }))),
+    );
     const chat = await startChat({
       ...options,
       logger: logger.child({ service: "chat" }),

@@ -3,6 +3,7 @@ import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { createLogger, type Logger } from "../lib/log.js";
 import { TurnError } from "../lib/errors.js";
 import { aborted } from "../lib/signals.js";
+import { readConfigFile } from "./config-file.js";
 import { ConfigError, readConfig, type Config } from "./config.js";
 
 /** A started service. */
@@ -26,6 +27,7 @@ export async function runService(
   let config: Config;
   try {
     config = readConfig(process.env, process.getuid?.() === 0);
+    if (process.env["TURNWIRE_CONFIG"]) readConfigFile(process.env["TURNWIRE_CONFIG"]);
   } catch (error) {
     fail(error);
   }

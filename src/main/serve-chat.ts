@@ -1,6 +1,7 @@
 /** Both doors of the chat service: the shared port and the native gRPC port, over the same services. */
 import { createAuthenticator } from "../edge/auth.js";
 import { serveEdge } from "../edge/edge-server.js";
+import { createOriginPolicy } from "../edge/origin-policy.js";
 import { systemClock } from "../lib/clock.js";
 import type { Logger } from "../lib/log.js";
 import { serveGrpc } from "../lib/rpc/grpc-server.js";
@@ -8,6 +9,7 @@ import { HealthState } from "../lib/rpc/health.js";
 import type { Authenticate, ServiceBinding } from "../lib/rpc/service-binding.js";
 import { ConfigError, isLoopback, type Config } from "./config.js";
 import { Readiness } from "./readiness.js";
+import { onPort } from "./start-errors.js";
 import { readTlsFiles } from "./tls.js";
 
 export interface ServeChatOptions {
@@ -32,6 +34,7 @@ const LAST_WORDS_MS = 1_000;
 /** Listens at once, as not serving; resolves when the dependencies answer. */
 export async function serveChat(options: ServeChatOptions): Promise<ChatServers> {
   const { config, logger, services, ready } = options;
+  checkOrigins(config);
   const health = new HealthState();
   const common = {
     host: config.host,
@@ -41,11 +44,17 @@ export async function serveChat(options: ServeChatOptions): Promise<ChatServers>
     logger,
     tls: await readTlsFiles(config),
   };
-  const edge = await serveEdge({ ...common, port: config.httpPort, corsOrigins: config.corsOrigins, ready });
-  const native = await serveGrpc({ ...common, port: config.grpcPort }).catch(async (error: unknown) => {
-    await edge.close(0);
-    throw error;
-  });
+  const { corsOrigins } = config;
+  const edge = await onPort(
+    "TURNWIRE_HTTP_PORT",
+    serveEdge({ ...common, port: config.httpPort, corsOrigins, ready }),
+  );
+  const native = await onPort("TURNWIRE_GRPC_PORT", serveGrpc({ ...common, port: config.grpcPort })).catch(
+    async (error: unknown) => {
+      await edge.close(0);
+      throw error;
+    },
+  );
   const readiness = new Readiness({ health, ready, clock: systemClock, logger });
   const close = async (graceMs: number): Promise<void> => {
     readiness.close();
@@ -56,6 +65,14 @@ export async function serveChat(options: ServeChatOptions): Promise<ChatServers>
     throw error;
   });
   return { httpPort: edge.port, grpcPort: native.port, close };
+}
+
+function checkOrigins({ corsOrigins }: Config): void {
+  try {
+    createOriginPolicy({ corsOrigins, loopback: true });
+  } catch (error) {
+    throw new ConfigError((error as Error).message);
+  }
 }
 
 function authenticator(config: Config): Authenticate {

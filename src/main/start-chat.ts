@@ -19,13 +19,14 @@ import { connectNatsReplayLog } from "../replay/nats-replay-log.js";
 import { connectPostgresReplayLog } from "../replay/postgres-replay-log.js";
 import { connectPgStore } from "../store/pg-store.js";
 import type { Store } from "../store/store.js";
-import type { Config } from "./config.js";
+import { ConfigError, type Config } from "./config.js";
 import { openDataDir } from "./embedded/data-dir.js";
-import { findNatsServer, startNatsServer } from "./embedded/nats-server.js";
+import { findNatsServer, startNatsServer, type NatsServerBinary } from "./embedded/nats-server.js";
 import { startPostgres } from "./embedded/postgres.js";
-import { Closers } from "./closers.js";
+import { bothOpened, Closers } from "./closers.js";
 import { connectModels, connectTools } from "./peers.js";
 import { serveChat } from "./serve-chat.js";
+import { atUrl } from "./start-errors.js";
 
 export interface RunningChat {
   readonly httpPort: number;
@@ -55,14 +56,14 @@ export async function startChat(options: StartChatOptions): Promise<RunningChat>
   try {
     const dataDir = await openDataDir(config.dataDir);
     closers.add("data directory", () => dataDir.release());
-    const [postgres, nats] = await Promise.all([
+    const [postgres, nats] = await bothOpened(
       openPostgres(options, dataDir.path, closers),
       openNats(options, dataDir.path, closers),
-    ]);
-    const [store, log] = await Promise.all([
+    );
+    const [store, log] = await bothOpened(
       openStore(options, postgres.url, closers),
       openLog(options, postgres.url, nats, closers),
-    ]);
+    );
     const peer = { token: config.peerToken, clock: systemClock, logger };
     const models = connectModels({ ...peer, addresses: options.llmAddresses });
     closers.add("llm client", () => models.close());
@@ -140,15 +141,24 @@ async function openNats(
 ): Promise<Located | undefined> {
   if (config.natsUrl === "none") return undefined;
   if (config.natsUrl) return { url: config.natsUrl, label: "NATS JetStream (NATS_URL)" };
-  const binary = findNatsServer({ env, cacheDir: "" });
+  const binary = findServer(env);
   if (!binary) return undefined;
   const nats = await startNatsServer({ binary, dataDir: `${dataDir}/nats`, logger });
   closers.add("nats-server", () => nats.stop());
   return { url: nats.url, label: `NATS JetStream (private nats-server ${binary.version})` };
 }
 
+function findServer(env: NodeJS.ProcessEnv): NatsServerBinary | undefined {
+  try {
+    return findNatsServer({ env, cacheDir: "" });
+  } catch (error) {
+    throw new ConfigError((error as Error).message);
+  }
+}
+
 async function openStore(options: StartChatOptions, url: string, closers: Closers): Promise<Store> {
-  const store = await connectPgStore({ connectionString: url, logger: options.logger });
+  const opening = connectPgStore({ connectionString: url, logger: options.logger });
+  const store = await atUrl(databaseSetting(options.config), url, opening);
   closers.add("store", () => store.close());
   return options.wrapStore?.(store) ?? store;
 }
@@ -159,10 +169,22 @@ async function openLog(
   nats: Located | undefined,
   closers: Closers,
 ): Promise<ReplayLog> {
-  const { logger } = options;
+  const { config, logger } = options;
   const log = nats
-    ? await connectNatsReplayLog({ url: nats.url, logger })
-    : await connectPostgresReplayLog({ connectionString: databaseUrl, logger });
+    ? await atUrl(natsSetting(config), nats.url, connectNatsReplayLog({ url: nats.url, logger }))
+    : await atUrl(
+        databaseSetting(config),
+        databaseUrl,
+        connectPostgresReplayLog({ connectionString: databaseUrl, logger }),
+      );
   closers.add("log", () => log.close());
   return options.wrapLog?.(log) ?? log;
+}
+
+function databaseSetting(config: Config): string {
+  return config.databaseUrl ? "DATABASE_URL" : "the embedded Postgres";
+}
+
+function natsSetting(config: Config): string {
+  return config.natsUrl ? "NATS_URL" : "the private nats-server";
 }

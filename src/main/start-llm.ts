@@ -5,6 +5,7 @@ import { HealthState } from "../lib/rpc/health.js";
 import { loadLlmConfig } from "../llm/config.js";
 import { createLlmService } from "../llm/service.js";
 import type { Config } from "./config.js";
+import { onPort } from "./start-errors.js";
 import { peerAuthenticator } from "./peer-authenticator.js";
 
 export interface RunningPeer {
@@ -24,15 +25,18 @@ export async function startLlm(
 ): Promise<RunningPeer> {
   const service = createLlmService({ config: loadLlmConfig(env), clock: systemClock, logger });
   const health = new HealthState();
-  const server = await serveGrpc({
-    host: config.host,
-    port,
-    services: [service],
-    authenticate: peerAuthenticator(config),
-    health,
-    logger,
-    maxReceiveBytes: MAX_REQUEST_BYTES,
-  });
+  const server = await onPort(
+    "TURNWIRE_LLM_PORT",
+    serveGrpc({
+      host: config.host,
+      port,
+      services: [service],
+      authenticate: peerAuthenticator(config),
+      health,
+      logger,
+      maxReceiveBytes: MAX_REQUEST_BYTES,
+    }),
+  );
   health.set(true);
   return {
     port: server.port,

@@ -6,6 +6,7 @@ import { createBuiltinTools } from "../tool/builtin/builtin-tools.js";
 import { createToolRegistry } from "../tool/registry.js";
 import { createToolService } from "../tool/service.js";
 import type { Config } from "./config.js";
+import { onPort } from "./start-errors.js";
 import { peerAuthenticator } from "./peer-authenticator.js";
 import type { RunningPeer } from "./start-llm.js";
 import { readToolConfig } from "./tool-config.js";
@@ -21,14 +22,17 @@ export async function startTool(
     createBuiltinTools({ clock: systemClock, openUrl: readToolConfig(env).openUrl }),
   );
   const health = new HealthState();
-  const server = await serveGrpc({
-    host: config.host,
-    port,
-    services: [createToolService({ registry, clock: systemClock, logger })],
-    authenticate: peerAuthenticator(config),
-    health,
-    logger,
-  });
+  const server = await onPort(
+    "TURNWIRE_TOOL_PORT",
+    serveGrpc({
+      host: config.host,
+      port,
+      services: [createToolService({ registry, clock: systemClock, logger })],
+      authenticate: peerAuthenticator(config),
+      health,
+      logger,
+    }),
+  );
   health.set(true);
   return {
     port: server.port,

@@ -1,4 +1,5 @@
 import { readFile } from "node:fs/promises";
+import { createSecureContext } from "node:tls";
 import { ConfigError, type Config } from "./config.js";
 
 /** The certificate and key as PEM, or undefined when TLS is off. */
@@ -10,8 +11,15 @@ export async function readTlsFiles(
     readFile(file).catch((error: NodeJS.ErrnoException) => {
       throw new ConfigError(`${name}: the file cannot be read (${error.code ?? "unknown error"})`);
     });
-  return {
-    cert: await read("TURNWIRE_TLS_CERT", config.tls.certFile),
-    key: await read("TURNWIRE_TLS_KEY", config.tls.keyFile),
-  };
+  const cert = await read("TURNWIRE_TLS_CERT", config.tls.certFile);
+  const key = await read("TURNWIRE_TLS_KEY", config.tls.keyFile);
+  try {
+    createSecureContext({ cert, key });
+  } catch {
+    // What OpenSSL says of a key is nobody's business.
+    throw new ConfigError(
+      "TURNWIRE_TLS_CERT and TURNWIRE_TLS_KEY must be a certificate and its key, both PEM without a passphrase",
+    );
+  }
+  return { cert, key };
 }

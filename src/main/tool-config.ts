@@ -1,6 +1,5 @@
 /** The `tools` part of TURNWIRE_CONFIG: `tools: { openUrl: { allowHosts: ["host:port"] } }`. */
-import { readFileSync } from "node:fs";
-import { LineCounter, parseDocument } from "yaml";
+import { readConfigFile } from "./config-file.js";
 import { ConfigError } from "./config.js";
 
 export interface ToolConfig {
@@ -15,11 +14,7 @@ const NONE: ToolConfig = { openUrl: { allowHosts: [] } };
 export function readToolConfig(env: Readonly<Record<string, string | undefined>>): ToolConfig {
   const file = env["TURNWIRE_CONFIG"];
   if (!file) return NONE;
-  const lines = new LineCounter();
-  const document = parseDocument(readText(file), { lineCounter: lines, prettyErrors: false });
-  const broken = document.errors[0];
-  if (broken) throw new ConfigError(`${file}:${lines.linePos(broken.pos[0]).line}: ${broken.message}`);
-  const tools = (document.toJS() as { tools?: unknown } | null)?.tools;
+  const tools = (readConfigFile(file).toJS() as { tools?: unknown } | null)?.tools;
   if (tools === undefined) return NONE;
   const wrong = (path: string, want: string): ConfigError =>
     new ConfigError(`${file}: ${path} must be ${want}`);
@@ -40,14 +35,4 @@ function isHostPort(value: unknown): value is string {
 function asRecord(value: unknown, error: () => ConfigError): Record<string, unknown> {
   if (typeof value !== "object" || value === null || Array.isArray(value)) throw error();
   return value as Record<string, unknown>;
-}
-
-function readText(file: string): string {
-  try {
-    return readFileSync(file, "utf8");
-  } catch (error) {
-    throw new ConfigError(
-      `TURNWIRE_CONFIG: ${file} cannot be read (${(error as NodeJS.ErrnoException).code ?? "unknown error"})`,
-    );
-  }
 }

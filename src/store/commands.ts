@@ -14,7 +14,7 @@ import { selectTurns, toTurnRow, type RawTurn } from "./turn-rows.js";
 
 export type CommandMethods = Pick<
   Store,
-  "requestStop" | "listCommands" | "answerStop" | "waitStopped" | "onCommand"
+  "requestStop" | "wasAskedToStop" | "listCommands" | "answerStop" | "waitStopped" | "onCommand"
 >;
 
 const STOP = 1;
@@ -26,6 +26,16 @@ export function commandMethods(db: Db, listener: Listener): CommandMethods {
   return {
     requestStop: (principal, target, modelIndex) =>
       db.readers.transaction((tx) => requestStop(tx, principal, target, modelIndex)),
+    wasAskedToStop: async (turnId) => {
+      const found = await db.writers.query(
+        {
+          name: "was_asked_to_stop",
+          text: `select 1 from turnwire.turn_commands where turn_id = $1 and kind = ${STOP} and model_index = ${WHOLE_TURN}`,
+        },
+        [turnId],
+      );
+      return found.length > 0;
+    },
     listCommands: (owner) => listCommands(db, owner),
     answerStop: (turnId, stopSeq, modelIndex) => answerStop(db, turnId, stopSeq, modelIndex),
     waitStopped: (turnId, timeoutMs, signal) => waitStopped(db, listener, turnId, timeoutMs, signal),

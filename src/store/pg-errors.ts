@@ -53,7 +53,7 @@ const MESSAGES: Readonly<Record<Exclude<PgFailure, "other">, string>> = {
   slow: "the database did not answer in time, try again",
   disk_full: "the database has no space left: nothing was stored",
   read_only: "the database is read-only: nothing was stored",
-  login: "the database refuses the login: check DATABASE_URL",
+  login: "the database refuses the login",
 };
 
 /** Sorts whatever node-postgres threw. */

@@ -328,6 +328,8 @@ export interface Store {
     target: StopTarget,
     modelIndex: number | undefined,
   ): Promise<StopRequestOutcome>;
+  /** Whether a stop of the whole turn was ever asked for, answered or not. */
+  wasAskedToStop(turnId: string): Promise<boolean>;
   /** Open commands of turns owned by `owner`. */
   listCommands(owner: string): Promise<readonly TurnCommand[]>;
   /** The owner's answer to the stops of one lane, or of the whole turn and all its lanes; wakes whoever waits in `waitStopped`. */

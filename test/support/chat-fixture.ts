@@ -222,7 +222,7 @@ export function chat(options: ChatOptions): Chat {
   const turns = new ActiveTurns(deps);
 
   const accept = (fields: SendFields = {}): Promise<Accepted> =>
-    acceptTurn(deps, ALICE, sendRequest(fields), () => turns.admit(), never);
+    acceptTurn(deps, ALICE, sendRequest(fields), turns, never);
 
   const start = async (fields: SendFields = {}): Promise<ActiveTurn> => {
     const accepted = await accept(fields);
@@ -304,4 +304,29 @@ export async function until(happened: () => boolean): Promise<void> {
     if (performance.now() > giveUpAt) throw new Error(`did not happen in 10 s: ${happened.toString()}`);
     await turnOfTheLoop();
   }
+}
+
+/** The same store; `on` is called around each of its calls, and may throw or wait in the call's place. */
+export function tapStore(
+  store: Store,
+  on: (method: keyof Store, when: "before" | "after", args: readonly unknown[]) => void | Promise<void>,
+): Store {
+  return new Proxy(store, {
+    get(target, name: keyof Store) {
+      const method = Reflect.get(target, name, target) as (...args: unknown[]) => unknown;
+      if (
+        name === "onCommand" ||
+        name === "readArchive" ||
+        name === "readFile" ||
+        typeof method !== "function"
+      )
+        return typeof method === "function" ? method.bind(target) : method;
+      return async (...args: unknown[]) => {
+        await on(name, "before", args);
+        const result = await method.apply(target, args);
+        await on(name, "after", args);
+        return result;
+      };
+    },
+  });
 }
