@@ -79,6 +79,12 @@ export async function connectNatsReplayLog(options: NatsReplayLogOptions): Promi
   const clock = options.clock ?? systemClock;
   const giveUpAt = clock.monotonicMs() + (options.connectTimeoutMs ?? 10_000);
   const connection = await untilThere(() => connect(connectionOptions(options)), giveUpAt, clock);
+  if (connection.info?.jetstream !== true) {
+    await connection.close();
+    throw new TurnError(ErrorCode.NOT_FOUND, {
+      message: "the nats-server has no JetStream: start it with -js",
+    });
+  }
   const log = new OnJetStream(connection, options, clock);
   try {
     await untilThere(() => log.open(), giveUpAt, clock);
