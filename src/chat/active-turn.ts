@@ -7,11 +7,7 @@
  * I5 a fenced turn stops writing and leaves no trace. I9 whatever is thrown inside a turn becomes its typed end.
  */
 import type { TurnState } from "../../gen/turnwire/chat/v1/turn_state_pb.js";
-import {
-  ErrorCode,
-  StopReason,
-  type TurnError as TurnErrorPayload,
-} from "../../gen/turnwire/packet/v1/common_pb.js";
+import { ErrorCode, StopReason } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError } from "../lib/errors.js";
 import { whileUnavailable } from "../lib/retry.js";
 import { deferred } from "../lib/signals.js";
