@@ -92,7 +92,7 @@ describe("README.md with stock tools", () => {
       try {
         const before = (await endedTurns(server)).length;
         const tapped = { 8080: taps[0]!.port, 9090: taps[1]!.port };
-        const output = await runExample("ghz", { ports: tapped, timeoutMs: 110_000 });
+        const output = await runExample("ghz", { ports: tapped, timeoutMs: 240_000 });
         expect(count(output, new RegExp(`\\[OK\\] +${TURNS_PER_PORT} responses`, "g"))).toBe(2);
         expect(output).not.toMatch(/Error distribution/);
         for (const tap of taps) expectWholeTurns(tap);
@@ -103,7 +103,7 @@ describe("README.md with stock tools", () => {
         await Promise.all(taps.map((tap) => tap.close()));
       }
     },
-    120_000,
+    260_000,
   );
 });
 
