@@ -1,11 +1,30 @@
-import { defineConfig } from "vitest/config";
+import { configDefaults, defineConfig } from "vitest/config";
+
+/** Suites that kill processes or hold times: they run alone, after the others, so that only the machine can disturb them. */
+const TIMED = [
+  "test/chaos/**/*.test.ts",
+  "test/e2e/stop-turn.test.ts",
+  "test/e2e/start-up.test.ts",
+  "test/contract/store-outage.test.ts",
+];
 
 export default defineConfig({
   test: {
-    include: ["src/**/*.test.ts", "test/**/*.test.ts"],
-    // Two cores, real servers: more workers only make each test slower.
-    maxWorkers: 2,
     testTimeout: 30_000,
     hookTimeout: 60_000,
+    projects: [
+      {
+        extends: true,
+        test: {
+          name: "suites",
+          include: ["src/**/*.test.ts", "test/**/*.test.ts"],
+          exclude: [...configDefaults.exclude, ...TIMED],
+          // Two cores, real servers: more workers only make each test slower.
+          maxWorkers: 2,
+          sequence: { groupOrder: 0 },
+        },
+      },
+      { extends: true, test: { name: "timed", include: TIMED, maxWorkers: 1, sequence: { groupOrder: 1 } } },
+    ],
   },
 });

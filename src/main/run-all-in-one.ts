@@ -24,12 +24,12 @@ export async function runAllInOne(options: AllInOneOptions): Promise<Running> {
         return peer;
       });
     const [llm, tool] = await bothOpened(
-      opened("llm", startLlm(config, config.llmPort ?? 0, env, logger.child({ service: "llm" }))),
-      opened("tool", startTool(config, config.toolPort ?? 0, env, logger.child({ service: "tool" }))),
+      opened("llm", startLlm(config, config.llmPort ?? 0, env, logger.child({ component: "llm" }))),
+      opened("tool", startTool(config, config.toolPort ?? 0, env, logger.child({ component: "tool" }))),
     );
     const chat = await startChat({
       ...options,
-      logger: logger.child({ service: "chat" }),
+      logger: logger.child({ component: "chat" }),
       llmAddresses: `${peerHost(config.host)}:${llm.port}`,
       toolAddresses: `${peerHost(config.host)}:${tool.port}`,
     });
