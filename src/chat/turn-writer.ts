@@ -36,6 +36,8 @@ const CLOSING_ROOM_BYTES = 256 * 1024;
 const FULL_RETRY_MS = 500;
 /** Queued packets beyond this make `write` wait. */
 const QUEUE_HIGH_WATER = 512;
+/** t_ms is a uint32: the end of a turn that is recovered after more than 49 days stands at its largest value. */
+const LONGEST_T_MS = 2 ** 32 - 1;
 /** Acked bytes that make one archive part. */
 const ARCHIVE_PART_BYTES = 256 * 1024;
 
@@ -278,7 +280,7 @@ export class TurnWriter {
   #number(packet: Packet): void {
     packet.seq = this.state.seq + 1;
     const now = Math.round(this.#options.clock.monotonicMs() + this.#clockOffsetMs);
-    this.#lastTMs = Math.max(this.#lastTMs, now, 0);
+    this.#lastTMs = Math.min(Math.max(this.#lastTMs, now), LONGEST_T_MS);
     packet.tMs = this.#lastTMs;
     applyPacket(this.state, packet);
   }
