@@ -108,6 +108,7 @@ function readyFacts(
       child.kill("SIGKILL");
       reject(new Error(`the server was not ready in ${READY_MS} ms:\n${output()}`));
     }, READY_MS);
+    child.once("error", reject);
     void exited.then((code) =>
       reject(new Error(`the server ended with ${String(code)} before it was ready:\n${output()}`)),
     );
