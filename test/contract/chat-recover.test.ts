@@ -6,6 +6,8 @@ import { PacketBatchSchema } from "../../gen/turnwire/log/v1/log_pb.js";
 import { StopReason, TurnOutcome } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { ToolCallStatus } from "../../gen/turnwire/packet/v1/tools_pb.js";
 import { createMemoryReplayLog, type MemoryReplayLog } from "../../src/replay/memory-replay-log.js";
+import type { Entry, ReplayLog } from "../../src/replay/replay-log.js";
+import { deferred } from "../../src/lib/signals.js";
 import { packet } from "../../src/turn/packets.js";
 import { content, reasoning } from "../../src/turn/test-support.js";
 import {
@@ -294,7 +296,11 @@ describe("recoverers that race", () => {
         const shown = await logged(log, turnId);
         const store = tapStore(stores.store, pause);
         const racers = [1, 2, 3].map(() => newChat(log, new Mortal(), { store }));
-        await Promise.allSettled(racers.map((racer) => recover(racer, turnId)));
+        const race = async (racer: Chat, nth: number): Promise<void> => {
+          for (let i = nth; i > 0; i--) await pause();
+          await recover(racer, turnId);
+        };
+        await Promise.allSettled(racers.map(race));
         for (let round = 0; ; round++) {
           const row = (await stores.store.loadTurn(turnId))!;
           if (row.phase === "closed") break;
@@ -309,6 +315,29 @@ describe("recoverers that race", () => {
     );
   });
 
+  test("the later one has the row, the earlier one the log: the row's holder finds out and ends the turn", async () => {
+    const log = createMemoryReplayLog();
+    const mortal = new Mortal(9);
+    const turnId = await runUntilDead(owner(log, mortal), mortal);
+    const claims = gated(log, (entry) => entry.batch.length === 0);
+    const packets = gated(log, (entry) => entry.batch.length > 0);
+    const earlier = chat({ store: stores.store, databaseUrl: postgres.url, log: claims.log });
+    const later = chat({ store: stores.store, databaseUrl: postgres.url, log: packets.log });
+    const first = recover(earlier, turnId);
+    await claims.reached;
+    const second = recover(later, turnId);
+    await packets.reached;
+    claims.open();
+    expect(await first).toBeUndefined();
+    packets.open();
+    await expect(second).rejects.toThrow("another");
+    const row = (await stores.store.loadTurn(turnId))!;
+    expect([row.phase, row.owner]).toEqual(["running", later.deps.incarnation]);
+    expect([earlier.turns.takeOrphanAlarm(), later.turns.takeOrphanAlarm()]).toEqual([false, true]);
+    await recover(later, turnId);
+    await later.judge(turnId);
+  });
+
   test("in one process they are one", async () => {
     const log = createMemoryReplayLog();
     const mortal = new Mortal(7);
@@ -321,3 +350,27 @@ describe("recoverers that race", () => {
     expect(await recover(next, turnId)).toBeUndefined();
   });
 });
+
+/** The log, with the first append of a kind held until it is opened. */
+function gated(
+  log: MemoryReplayLog,
+  holds: (entry: Entry) => boolean,
+): { log: ReplayLog; reached: Promise<void>; open: () => void } {
+  const reached = deferred();
+  const gate = deferred();
+  const append: ReplayLog["append"] = async (turn, expected, entry, signal) => {
+    if (holds(entry)) {
+      reached.resolve();
+      await gate.promise;
+    }
+    return log.append(turn, expected, entry, signal);
+  };
+  const held = new Proxy(log, {
+    get: (target, name) => {
+      if (name === "append") return append;
+      const value = Reflect.get(target, name, target) as unknown;
+      return typeof value === "function" ? (value as () => unknown).bind(target) : value;
+    },
+  });
+  return { log: held, reached: reached.promise, open: () => gate.resolve() };
+}
