@@ -4,7 +4,8 @@ import { configDefaults, defineConfig } from "vitest/config";
 const TIMED = [
   "test/chaos/**/*.test.ts",
   "test/e2e/stop-turn.test.ts",
-  "test/e2e/start-up.test.ts",
+  "test/e2e/replicas.test.ts",
+  "test/e2e/start-time.test.ts",
   "test/contract/store-outage.test.ts",
 ];
 
