@@ -49,6 +49,8 @@ export interface ChatLimits {
   readonly maxLanes: number;
   /** Time one tool call may take when the tool names none, ms. */
   readonly toolTimeoutMs: number;
+  /** Tool calls that one step may make; the model is told about those beyond. */
+  readonly maxCallsPerStep: number;
   /** Tool calls of one step that run at the same time. */
   readonly maxParallelTools: number;
 }
@@ -62,6 +64,7 @@ export const defaultChatLimits: ChatLimits = {
   refuseTurnsAtFullness: 0.8,
   maxLanes: 8,
   toolTimeoutMs: 60_000,
+  maxCallsPerStep: 64,
   maxParallelTools: 8,
 };
 

@@ -114,7 +114,7 @@ async function runCall(run: ToolRun, call: DecodedCall, index: number, emit: Emi
   const { turn } = run;
   const startedMs = turn.deps.clock.monotonicMs();
   const tool = run.plan.tools.find((known) => known.toolId === call.toolId);
-  const refusal = refuse(run, call, tool);
+  const refusal = refuse(run, call, index, tool);
   const ended = refusal ?? (await execute(run, call, index, tool!, emit));
   const result = await toCallResult(turn, call, ended);
   await turn.checkpoint({
@@ -146,7 +146,18 @@ async function runCall(run: ToolRun, call: DecodedCall, index: number, emit: Emi
 }
 
 /** A call that must not be dispatched is answered here, so that every provider call id has its answer. */
-function refuse(run: ToolRun, call: DecodedCall, tool: Tool | undefined): ToolResult | undefined {
+function refuse(
+  run: ToolRun,
+  call: DecodedCall,
+  index: number,
+  tool: Tool | undefined,
+): ToolResult | undefined {
+  const { maxCallsPerStep } = run.turn.deps.limits;
+  if (index >= maxCallsPerStep)
+    return failed(
+      ToolOutcome.DENIED,
+      `Only ${maxCallsPerStep} calls can be made at once. Ask again with fewer.`,
+    );
   if (!tool) {
     const names = run.plan.tools.map((known) => known.name).join(", ");
     return failed(

@@ -198,7 +198,7 @@ export function createChatService(deps: ChatDeps, turns: ActiveTurns): ServiceBi
       const { turn } = await startTurn(request, context);
       const state = emptyTurnState();
       for await (const frame of packetFrames(deps, reader, turn, FROM_THE_START, true, context.signal))
-        if (frame.kind === "bytes") foldBatch(state, frame.bytes);
+        foldBatch(state, frame.bytes);
       return waitReply(turn, state);
     },
 

@@ -1,12 +1,11 @@
 /** The two streams of ChatService: a send with its turn, and a turn from a cursor. Both read the log; neither writes it. */
-import { create, fromBinary } from "@bufbuild/protobuf";
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import {
   ResumeTurnResponseSchema,
   SendMessageResponseSchema,
   SnapshotPolicy,
   type ResumeTurnRequest,
   type ResumeTurnResponse,
-  type SendMessageResponse,
 } from "../../gen/turnwire/chat/v1/chat_service_pb.js";
 import type { TurnState } from "../../gen/turnwire/chat/v1/turn_state_pb.js";
 import { PacketBatchSchema } from "../../gen/turnwire/log/v1/log_pb.js";
@@ -23,7 +22,8 @@ import type { Cursor, TurnReader } from "./read-turn.js";
 import { snapshotParts } from "./snapshot.js";
 import { withHeartbeat } from "./with-heartbeat.js";
 
-type PacketFrame = StreamFrame<SendMessageResponse & ResumeTurnResponse>;
+/** Bytes that are a message of either stream: they have the same fields 1 (packets) and 3 (head_seq). */
+type PacketFrame = { readonly kind: "bytes"; readonly bytes: Uint8Array };
 
 export const FROM_THE_START: Cursor = { afterSeq: 0, logId: "", hint: undefined };
 
@@ -74,12 +74,12 @@ async function verifiedHead(
   }
 }
 
-/** Both response messages have the same fields 1 and 3: one object serves both. */
 function heartbeat(headSeq: number): PacketFrame {
   const packets = [packet("chatHeartbeat", { headSeq }, turnPlacement())];
-  return messageFrame(
-    create(SendMessageResponseSchema, { packets, headSeq }) as SendMessageResponse & ResumeTurnResponse,
-  );
+  return {
+    kind: "bytes",
+    bytes: toBinary(SendMessageResponseSchema, create(SendMessageResponseSchema, { packets, headSeq })),
+  };
 }
 
 /** ResumeTurn: refusals first, then (when asked) a snapshot, then the exact suffix. */

@@ -5,6 +5,7 @@
 import type { Block, LaneState, ToolBlock } from "../../gen/turnwire/chat/v1/turn_state_pb.js";
 import type { Packet } from "../../gen/turnwire/packet/v1/packet_pb.js";
 import { CustomToolResponseType } from "../../gen/turnwire/packet/v1/tools_pb.js";
+import { isBefore } from "./fold-lane.js";
 import { isHighSurrogate, isLowSurrogate } from "./packets.js";
 import { samePlacement } from "./placement.js";
 
@@ -33,6 +34,7 @@ function callAt(lane: LaneState, packet: Packet): CallBlock | undefined {
   let outer: Block | undefined;
   for (let i = lane.blocks.length - 1; i >= 0; i--) {
     const block = lane.blocks[i]!;
+    if (isBefore(block, place)) break;
     if (block.block.case !== "tool") continue;
     if (samePlacement(block.placement, place)) return block as CallBlock;
     const isOuter =

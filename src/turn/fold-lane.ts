@@ -35,7 +35,15 @@ export function laneOf(state: TurnState, modelIndex: number): LaneState {
   return lane;
 }
 
-/** Index of the newest block of a kind at a place; -1 = none. Near the end in a stream: constant time in practice. */
+/**
+ * Whether a block stands before a place, and with it every older one: blocks are opened in the order of their turn index
+ * (placement.ts), so whoever looks for a place from the end may stop here. Keeps the fold linear, however many blocks.
+ */
+export function isBefore(block: Block, placement: Placement | undefined): boolean {
+  return (block.placement?.turnIndex ?? 0) < (placement?.turnIndex ?? 0);
+}
+
+/** Index of the newest block of a kind at a place; -1 = none. */
 export function findBlock(
   lane: LaneState,
   placement: Placement | undefined,
@@ -43,6 +51,7 @@ export function findBlock(
 ): number {
   for (let i = lane.blocks.length - 1; i >= 0; i--) {
     const block = lane.blocks[i]!;
+    if (isBefore(block, placement)) break;
     if (block.block.case === kind && samePlacement(block.placement, placement)) return i;
   }
   return -1;
@@ -89,6 +98,7 @@ export function appendAnswer(lane: LaneState, packet: Packet, content: string): 
   let countedLater = false;
   for (let i = lane.blocks.length - 1; i >= 0; i--) {
     const block = lane.blocks[i]!;
+    if (isBefore(block, packet.placement)) break;
     if (block.block.case !== "answer") continue;
     if (samePlacement(block.placement, packet.placement)) {
       block.block.value.text += content;
@@ -174,12 +184,13 @@ export function resetCycle(lane: LaneState, reset: CycleReset): void {
  * that the innermost open section ends.
  */
 export function endSection(lane: LaneState, packet: Packet, end: SectionEnd): void {
-  const open = lane.blocks.filter(
-    (block) =>
-      block.status === BlockStatus.OPEN &&
-      isSection(block) &&
-      samePlacement(block.placement, packet.placement),
-  );
+  const open: Block[] = [];
+  for (let i = lane.blocks.length - 1; i >= 0; i--) {
+    const block = lane.blocks[i]!;
+    if (isBefore(block, packet.placement)) break;
+    const isOpen = block.status === BlockStatus.OPEN && isSection(block);
+    if (isOpen && samePlacement(block.placement, packet.placement)) open.unshift(block);
+  }
   const call = open.find((block) => block.block.case === "tool" && block.block.value.result);
   const ending = call ? open : open.slice(-1);
   for (const block of ending) {

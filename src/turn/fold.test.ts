@@ -9,7 +9,7 @@ import { CustomToolResponseType, ToolCallStatus } from "../../gen/turnwire/packe
 import { MAX_DETAIL_CHARS, MAX_DETAIL_PACKETS } from "./fold-detail.js";
 import { applyPacket, emptyTurnState, fold } from "./fold.js";
 import { answerDelta, argumentDelta, packet, reasoningDelta } from "./packets.js";
-import { lanePlacementOf, placementOf, turnPlacement } from "./placement.js";
+import { lanePlacement, lanePlacementOf, nextBlock, placementOf, turnPlacement } from "./placement.js";
 import { bytesOf, numbered } from "./test-support.js";
 
 const at = (turn: number, tab = 0, sub?: number, model = 0): Placement =>
@@ -598,4 +598,28 @@ describe("beside the answer", () => {
       stateOf(started, packet("overallStop", { outcome: TurnOutcome.STOPPED }, turn)).stop,
     ).toMatchObject({ outcome: TurnOutcome.STOPPED });
   });
+});
+
+test("fold - its work grows with the packets, not with their square: 20,000 blocks take no longer each than 2,000", () => {
+  const perBlockMs = (blocks: number): number => {
+    const state = emptyTurnState();
+    const lane = lanePlacement(0);
+    const startMs = performance.now();
+    let seq = 0;
+    for (let i = 0; i < blocks; i++) {
+      const place = nextBlock(lane);
+      for (const made of [
+        packet("reasoningStart", {}, place),
+        reasoningDelta("r", place),
+        packet("reasoningDone", {}, place),
+      ])
+        applyPacket(state, { ...made, seq: ++seq });
+    }
+    return (performance.now() - startMs) / blocks;
+  };
+  perBlockMs(2_000); // warm up
+  const few = Math.min(...[1, 2, 3].map(() => perBlockMs(2_000)));
+  const many = Math.min(...[1, 2].map(() => perBlockMs(20_000)));
+  // Quadratic work would make it ten times as long.
+  expect(many).toBeLessThan(few * 4);
 });
