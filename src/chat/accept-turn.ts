@@ -356,11 +356,12 @@ function titleFrom(text: string): string {
   const line = text
     .trim()
     .split("\n", 1)[0]!
-    .replace(/[\s\p{Cc}]+/gu, " ");
+    .replace(/[\s\p{Cc}]+/gu, " ")
+    .trim();
   const points = Array.from(line);
   if (points.length <= TITLE_CHARS) return line;
-  const cut = points.slice(0, TITLE_CHARS).join("");
-  return `${cut.slice(0, Math.max(cut.lastIndexOf(" "), TITLE_CHARS / 2))}…`;
+  const cut = points.slice(0, TITLE_CHARS);
+  return `${cut.slice(0, Math.max(cut.lastIndexOf(" "), TITLE_CHARS / 2)).join("")}…`;
 }
 
 function partitionOf(turnId: string): number {

@@ -96,8 +96,16 @@ export class TurnReader {
         }
       } catch (error) {
         row = await this.#afterLogFailure(row, error, signal);
-        if (row.phase === "running") throw withOffer(error, row, afterSeq);
-        continue; // the archive has the same bytes
+        if (row.phase !== "running") continue; // the archive has the same bytes
+        const cursorSeq = afterSeq;
+        if (isExpired(error)) {
+          for await (const batch of this.#readArchive(row, afterSeq, signal)) {
+            afterSeq = batch.lastSeq;
+            yield batch;
+          }
+        }
+        if (afterSeq === cursorSeq) throw withOffer(error, row, afterSeq);
+        continue; // behind what is archived the log goes on
       }
       row = await this.reload(row);
       if (!follow || row.phase === "running" || afterSeq === row.terminalSeq) return;
@@ -146,6 +154,22 @@ export class TurnReader {
 
   async *#readEnded(turn: TurnRow, cursorSeq: number, signal: AbortSignal): AsyncGenerator<ReadBatch, void> {
     let afterSeq = cursorSeq;
+    for await (const batch of this.#readArchive(turn, cursorSeq, signal)) {
+      afterSeq = batch.lastSeq;
+      yield batch;
+    }
+    if (afterSeq >= turn.terminalSeq) return;
+    if (afterSeq !== turn.terminalSeq - 1) throw new TurnError(ErrorCode.LOG_TRUNCATED);
+    yield { bytes: turn.terminalBatch!, lastSeq: turn.terminalSeq, position: undefined };
+  }
+
+  /** The parts of the archive after a cursor; those that are there. */
+  async *#readArchive(
+    turn: TurnRow,
+    cursorSeq: number,
+    signal: AbortSignal,
+  ): AsyncGenerator<ReadBatch, void> {
+    let afterSeq = cursorSeq;
     for await (const part of this.#deps.store.readArchive(turn.turnId, afterSeq)) {
       signal.throwIfAborted();
       if (part.firstSeq > afterSeq + 1) throw new TurnError(ErrorCode.LOG_TRUNCATED);
@@ -153,9 +177,6 @@ export class TurnReader {
       afterSeq = part.lastSeq;
       if (bytes.length > 0) yield { bytes, lastSeq: afterSeq, position: undefined };
     }
-    if (afterSeq >= turn.terminalSeq) return;
-    if (afterSeq !== turn.terminalSeq - 1) throw new TurnError(ErrorCode.LOG_TRUNCATED);
-    yield { bytes: turn.terminalBatch!, lastSeq: turn.terminalSeq, position: undefined };
   }
 }
 
