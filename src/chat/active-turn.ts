@@ -176,11 +176,9 @@ export class ActiveTurn implements TurnContext {
   }
 
   saveTextFile(name: string, text: string): Promise<string> {
-    return whileUnavailable(
-      () => saveTextFile(this.deps, this.row, this.epoch, this.deps.newId(), name, text),
-      this.deps.clock,
-      this.signal,
-    );
+    const fileId = this.deps.newId(); // one for all attempts: an answer that was lost leaves no second file
+    const save = (): Promise<string> => saveTextFile(this.deps, this.row, this.epoch, fileId, name, text);
+    return whileUnavailable(save, this.deps.clock, this.signal);
   }
 
   reserveCitations(count: number): number {

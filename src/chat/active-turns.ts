@@ -56,6 +56,11 @@ export class ActiveTurns {
     return this.#running.get(turnId);
   }
 
+  /** The turns that run here and have their claim. */
+  get runningIds(): string[] {
+    return [...this.#running.keys()];
+  }
+
   /** A turn that runs here, once it has its claim. */
   find(turnId: string): Promise<ActiveTurn> | undefined {
     return this.#turns.get(turnId);
@@ -95,14 +100,14 @@ export class ActiveTurns {
     return alarm;
   }
 
-  /** Throws OVERLOADED or UNAVAILABLE when no further turn may start here. Before the accept. */
+  /** Throws OVERLOADED or UNAVAILABLE when no further turn may start here. The first thing that an accept does. */
   admit(): void {
     if (this.#draining)
       throw new TurnError(ErrorCode.UNAVAILABLE, {
         message: "the server is shutting down, try again",
         retryAfterMs: 1_000,
       });
-    if (this.#turns.size >= this.#deps.limits.maxRunningTurns)
+    if (this.#turns.size + this.#accepting.size >= this.#deps.limits.maxRunningTurns)
       throw new TurnError(ErrorCode.OVERLOADED, { retryAfterMs: 1_000 });
   }
 

@@ -8,6 +8,8 @@
  * - One recovery per turn at a time, few at once; whoever is slower finds the turn taken and leaves it.
  * - Beats wait for nothing but themselves: what takes long (recoveries, a log that does not answer) runs beside them, or
  *   this process would look dead to the others while it is busy with the dead.
+ * - A turn of this process that another one has taken is left at once, also when its model is silent and nothing of it
+ *   would be written for long: its calls end.
  * - Turns that are stored as this process's and run nowhere (an accept whose answer was lost, an end that failed, a lost
  *   race of two recoveries) are orphans: looked for after such a failure, and ended when they are seen twice.
  */
@@ -26,6 +28,7 @@ const MOST_OWN_TURNS = 10_000;
 const ERASE_AFTER_MS = 10 * 60_000;
 const ERASE_BATCH = 100;
 const ERASE_EVERY_BEATS = 30;
+const LEAVE_EVERY_BEATS = 2;
 
 interface SeenBeat {
   readonly beat: bigint;
@@ -90,6 +93,7 @@ export class Ownership {
         continue;
       }
       void this.#task("burying", () => this.#bury());
+      void this.#task("leaving", () => this.#leaveLost());
       void this.#task("commands", () => this.#commands.obey());
       void this.#task("fullness", () => this.#turns.checkFullness(signal));
       if (this.#beats++ % ERASE_EVERY_BEATS === 0)
@@ -149,6 +153,13 @@ export class Ownership {
     }
     await store.forgetProcesses(dead);
     for (const incarnation of dead) this.#dead.delete(incarnation); // seen dead again if it still has turns
+  }
+
+  async #leaveLost(): Promise<void> {
+    const { store, incarnation } = this.#deps;
+    if (this.#beats % LEAVE_EVERY_BEATS !== 0 || this.#turns.runningIds.length === 0) return;
+    for (const turnId of await store.listLostTurns(incarnation, this.#turns.runningIds))
+      this.#turns.get(turnId)?.fenced();
   }
 
   /** Ends the turns that are this process's and run nowhere. Seen twice, because an accept may be under way. */

@@ -349,6 +349,8 @@ export interface Store {
   ): Promise<readonly { readonly incarnation: string; readonly dataDirId: string; readonly beat: bigint }[]>;
   /** Turns (running or committed) that these incarnations own, oldest first. */
   listOwnedTurns(owners: readonly string[], limit: number): Promise<readonly TurnRow[]>;
+  /** Those of the turns that are another owner's by now, or deleted. */
+  listLostTurns(owner: string, turnIds: readonly string[]): Promise<readonly string[]>;
   /** Removes the process rows that own no open turn. */
   forgetProcesses(incarnations: readonly string[]): Promise<void>;
 

@@ -7,7 +7,14 @@ import { phaseNumber, selectTurns, toTurnRow, type RawTurn } from "./turn-rows.j
 
 export type TurnMethods = Pick<
   Store,
-  "getTurn" | "getTurnByRequest" | "listTurns" | "loadTurn" | "listErasable" | "markErased" | "listOwnedTurns"
+  | "getTurn"
+  | "getTurnByRequest"
+  | "listTurns"
+  | "loadTurn"
+  | "listErasable"
+  | "markErased"
+  | "listOwnedTurns"
+  | "listLostTurns"
 >;
 
 export function turnMethods(db: Db): TurnMethods {
@@ -39,6 +46,17 @@ export function turnMethods(db: Db): TurnMethods {
         "update turnwire.turns set erased = true where turn_id = any ($1) and phase = 3",
         [turnIds],
       );
+    },
+    async listLostTurns(owner, turnIds) {
+      const lost = await db.writers.query<{ turn_id: string }>(
+        {
+          name: "list_lost_turns",
+          text: `select id as turn_id from unnest($1::text[]) as id
+            where not exists (select 1 from turnwire.turns t where t.turn_id = id and t.owner = $2)`,
+        },
+        [turnIds, owner],
+      );
+      return lost.map((row) => row.turn_id);
     },
     listOwnedTurns: (owners, limit) =>
       many(db.writers, "t.owner = any ($1) and t.phase < 3 order by t.start_time, t.turn_id limit $2", [

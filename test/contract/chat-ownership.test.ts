@@ -228,6 +228,23 @@ describe("beats", () => {
   });
 });
 
+describe("a turn that was taken", () => {
+  test("is left, though its model is silent and nothing of it is written", async () => {
+    const log = createMemoryReplayLog();
+    const models = hanging();
+    const { chat: process, beat } = await replica({ log, models });
+    const turn = await process.start();
+    await until(() => turn.writer.ackedSeq >= 5);
+    const other = chat({ store: stores.store, databaseUrl: postgres.url, log });
+    await other.turns.recover((await stores.store.loadTurn(turn.row.turnId))!, { kind: "interrupted" });
+    for (let beats = 0; models.open > 0 && beats < 50; beats++) await beat();
+    await turn.ended;
+    await until(() => process.turns.size === 0);
+    expect(models.open).toBe(0);
+    await other.judge(turn.row.turnId);
+  });
+});
+
 describe("orphans: turns of this process that run nowhere", () => {
   test("an accept whose answer was lost is ended, and its repeat finds it", async () => {
     let lose = true;
@@ -307,10 +324,14 @@ describe("a process", () => {
     expect(state.stop!.stopReason).toBe(StopReason.SIZE_LIMIT);
   });
 
-  test("runs no more turns than it may", async () => {
+  test("runs no more turns than it may, also when many come at once", async () => {
     const limits = { ...defaultChatLimits, maxRunningTurns: 1 };
     const { chat: process } = await replica({ models: hanging(), deps: { limits } });
-    const turn = await process.start();
+    const [turn, ...refused] = await Promise.all([
+      process.start(),
+      ...Array.from({ length: 5 }, () => process.accept().catch((error: unknown) => error)),
+    ]);
+    for (const each of refused) expect(each).toMatchObject({ code: ErrorCode.OVERLOADED });
     await expect(process.accept()).rejects.toMatchObject({ code: ErrorCode.OVERLOADED });
     await turn.stop(StopReason.USER_CANCELLED);
     await turn.ended;

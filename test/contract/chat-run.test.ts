@@ -1,5 +1,6 @@
 /** A turn from its claim to its terminal, with models and tools that do everything that models and tools do. */
 import { create } from "@bufbuild/protobuf";
+import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import {
   DocumentSchema,
@@ -27,6 +28,7 @@ import {
   isContent,
   scriptedModels,
   scriptedTools,
+  tapStore,
   tool,
   toolPacket,
   toolResult,
@@ -40,7 +42,7 @@ import {
   type ToolScript,
 } from "../support/chat-fixture.js";
 import { ManualClock } from "../support/manual-clock.js";
-import { usePostgres } from "../support/postgres.js";
+import { runSql, usePostgres } from "../support/postgres.js";
 import { ALICE, collect, useStore } from "../support/store-fixtures.js";
 
 const postgres = usePostgres();
@@ -369,6 +371,76 @@ describe("a turn", () => {
   });
 });
 
+describe("stores that are away now and then", () => {
+  const everything = () => ({
+    models: scriptedModels(callsThenAnswers(["t", "{}"], ["long", "{}"])),
+    tools: scriptedTools({
+      t: () => [line("a"), toolResult("ok")],
+      long: () => [toolResult("x".repeat(70_000))],
+    }),
+  });
+
+  const limits = { ...defaultChatLimits, turnDeadlineMs: 10 ** 9 };
+
+  /** Moves time on until the turn has ended. */
+  async function untilEnded(fixture: Chat, clock: ManualClock): Promise<JudgedTurn> {
+    let turn: Awaited<ReturnType<Chat["start"]>> | undefined;
+    let over = false;
+    const running = fixture.start({ text: "x".repeat(70_000) }).then(async (started) => {
+      turn = started;
+      await started.ended;
+      over = true;
+    });
+    while (!over) {
+      await turnOfTheLoop();
+      clock.advance(10);
+    }
+    await running;
+    return fixture.judge(turn!.row.turnId);
+  }
+
+  test("Postgres: every call fails twice, before or after it did its work", async () => {
+    for (const when of ["before", "after"] as const) {
+      const clock = new ManualClock();
+      const failed = new Map<string, number>();
+      const store = tapStore(stores.store, (method, moment, args) => {
+        if (moment !== when || method === "acceptTurn" || method === "loadTurn") return;
+        const name = `${method} ${JSON.stringify(args, (_key, value: unknown) => (typeof value === "bigint" ? 0 : value)).slice(0, 200)}`;
+        failed.set(name, (failed.get(name) ?? 0) + 1);
+        if (failed.get(name)! <= 2) throw new TurnError(ErrorCode.UNAVAILABLE);
+      });
+      const { state, turnId } = await untilEnded(
+        newChat({ ...everything(), store, deps: { clock, limits } }),
+        clock,
+      );
+      expect([state.stop!.outcome, state.lanes[0]!.text]).toEqual([TurnOutcome.COMPLETED, "so it is"]);
+      expect(failed.size).toBeGreaterThan(8);
+      const files = await runSql(postgres.url, "select 1 from turnwire.files where turn_id = $1", [turnId]);
+      expect(files).toHaveLength(2); // the long message and the long result, once each
+    }
+  });
+
+  test("the log: any append may stay without an answer, stored or not", async () => {
+    const fates = fc.array(fc.constantFrom("normal", "stored_unknown", "lost_unknown"), {
+      minLength: 40,
+      maxLength: 40,
+    });
+    await fc.assert(
+      fc.asyncProperty(fates, async (plan) => {
+        const clock = new ManualClock();
+        let appends = 0;
+        const onAppend = () => plan[appends++] ?? ("normal" as const);
+        const { state } = await untilEnded(
+          newChat({ ...everything(), onAppend, deps: { clock, limits } }),
+          clock,
+        );
+        expect([state.stop!.outcome, state.lanes[0]!.text]).toEqual([TurnOutcome.COMPLETED, "so it is"]);
+      }),
+      { numRuns: 15 },
+    );
+  });
+});
+
 describe("lanes", () => {
   test("two answer side by side; one that fails ends alone, the turn is completed", async () => {
     const models = scriptedModels((request) =>
@@ -580,7 +652,6 @@ describe("the size limit (I14)", () => {
 });
 
 function failing(error: unknown): ToolScript {
-   
   return async function* () {
     await turnOfTheLoop();
     throw error;

@@ -222,7 +222,7 @@ export function chat(options: ChatOptions): Chat {
   const turns = new ActiveTurns(deps);
 
   const accept = (fields: SendFields = {}): Promise<Accepted> =>
-    acceptTurn(deps, ALICE, sendRequest(fields), turns, never);
+    turns.accepting(() => acceptTurn(deps, ALICE, sendRequest(fields), turns, never));
 
   const start = async (fields: SendFields = {}): Promise<ActiveTurn> => {
     const accepted = await accept(fields);
