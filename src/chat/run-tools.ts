@@ -32,9 +32,10 @@ import { abortable } from "../lib/signals.js";
 import type { DecodedCall } from "../turn/decode.js";
 import { MAX_PACKET_BYTES } from "../turn/batch.js";
 import { cutText, packet } from "../turn/packets.js";
-import { isToolPayload, placeToolPacket } from "../turn/placement.js";
+import { placeToolPacket } from "../turn/placement.js";
 import { INLINE_TEXT_BYTES, type LanePlan, type TurnPlan } from "./accept-turn.js";
 import type { TurnContext } from "./active-turn.js";
+import { ToolPacketGate } from "./tool-packet-gate.js";
 
 /** Citation numbers of the calls of a step are this far apart (contract.md 3). */
 const CITATION_RANGE = 100;
@@ -223,6 +224,7 @@ async function readTool(
 ): Promise<ToolResult> {
   const { clock } = turn.deps;
   const deadline = clock.monotonicMs() + timeoutMs + GRACE_MS;
+  const gate = new ToolPacketGate();
   const events = turn.deps.tools.executeTool(request, own.signal)[Symbol.asyncIterator]();
   try {
     for (;;) {
@@ -236,7 +238,7 @@ async function readTool(
         throw new TurnError(ErrorCode.TOOL_FAILED, { message: "the tool ended without a result" });
       const { event } = next.value;
       if (event.case === "result") return event.value;
-      if (event.case !== "packet" || !event.value.packet || !isToolPayload(event.value.packet)) continue;
+      if (event.case !== "packet" || !event.value.packet || !gate.admits(event.value.packet)) continue;
       if (toBinary(PacketSchema, event.value.packet).length > TOOL_PACKET_BYTES)
         throw new TurnError(ErrorCode.TOOL_FAILED, { message: "the tool sent a packet over 128 KiB" });
       await emit([placeToolPacket(event.value.packet, call.placement)]);

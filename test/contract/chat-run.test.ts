@@ -17,7 +17,8 @@ import { ToolOutcome } from "../../gen/turnwire/tool/v1/tool_service_pb.js";
 import { defaultChatLimits, type ModelPort } from "../../src/chat/ports.js";
 import { deferred, type Deferred } from "../../src/lib/signals.js";
 import { TurnError } from "../../src/lib/errors.js";
-import { packet } from "../../src/turn/packets.js";
+import { packet, type PayloadCase } from "../../src/turn/packets.js";
+import { placementOf } from "../../src/turn/placement.js";
 import { content, delta, finish, reasoning } from "../../src/turn/test-support.js";
 import {
   answer,
@@ -63,6 +64,35 @@ const results = (packets: readonly Packet[]) =>
   packets.flatMap(({ payload }) => (payload.case === "toolCallResult" ? [payload.value] : []));
 const line = (text: string): ReturnType<typeof toolPacket> =>
   toolPacket(packet("customToolDelta", { toolName: "t", data: text }, undefined));
+
+const TOOL_PAYLOADS: readonly PayloadCase[] = [
+  "pythonToolStart",
+  "pythonToolDelta",
+  "bashToolStart",
+  "bashToolDelta",
+  "customToolStart",
+  "customToolArgs",
+  "customToolDelta",
+  "searchToolStart",
+  "searchToolQueriesDelta",
+  "searchToolDocumentsDelta",
+  "openUrlStart",
+  "openUrlDocuments",
+  "imageGenerationStart",
+  "imageGenerationHeartbeat",
+  "fileReaderStart",
+  "memoryToolDelta",
+  "codingAgentStart",
+  "codingAgentThinkingDelta",
+  "codingAgentFinal",
+  "researchAgentStart",
+  "intermediateReportStart",
+  "intermediateReportDelta",
+  "intermediateReportCitedDocs",
+  "statusUpdate",
+  "sourceInfo",
+  "extension",
+];
 
 describe("a turn", () => {
   test("an answer: rows, archive and log say the same", async () => {
@@ -286,6 +316,31 @@ describe("a turn", () => {
     const { packets } = await newChat({ models: scriptedModels(callsThenAnswers(["t", "{}"])), tools }).run();
     expect(cases(packets).filter((name) => name === "customToolDelta")).toHaveLength(1);
     expect(cases(packets).filter((name) => name === "laneEnd")).toHaveLength(1);
+  });
+
+  test("a tool that sends whatever it may in any order, at any place: the turn stays legal", async () => {
+    const text = fc.constantFrom("", "a", "x".repeat(30_000), "x".repeat(70_000));
+    const inner: fc.Arbitrary<Packet> = fc
+      .record({
+        name: fc.constantFrom(...TOOL_PAYLOADS),
+        text,
+        sub: fc.option(fc.nat(2)),
+        tab: fc.option(fc.nat(2)),
+      })
+      .map(({ name, text, sub, tab }) => {
+        const value = { content: text, stdout: text, stderr: text, data: text };
+        const placement = placementOf(9, 9, sub ?? undefined, 9, tab ?? undefined);
+        return packet(name, value as never, placement);
+      });
+    await fc.assert(
+      fc.asyncProperty(fc.array(inner, { maxLength: 25 }), async (packets) => {
+        const tools = scriptedTools({ t: () => [...packets.map(toolPacket), toolResult("ok")] });
+        const models = scriptedModels(callsThenAnswers(["t", "{}"], ["t", "{}"]));
+        const { state } = await newChat({ models, tools }).run();
+        expect(state.stop!.outcome).toBe(TurnOutcome.COMPLETED);
+      }),
+      { numRuns: 25 },
+    );
   });
 
   test("a message of a failure that is as long as a book is cut", async () => {
