@@ -36,6 +36,7 @@ export default tseslint.config(
   },
   {
     files: ["src/turn/**/*.ts"],
+    ignores: ["**/*.test.ts"],
     rules: {
       "no-restricted-globals": [
         "error",

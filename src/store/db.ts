@@ -45,7 +45,7 @@ const READERS = 12;
 const WRITERS = 8;
 export const STATEMENT_TIMEOUT_MS = 5_000;
 const ANSWER_TIMEOUT_MS = 7_000;
-const CONNECT_TIMEOUT_MS = 5_000;
+const CONNECT_TIMEOUT_MS = 3_500;
 const IDLE_IN_TRANSACTION_MS = 10_000;
 const CLOSE_TIMEOUT_MS = 5_000;
 /** Waits before the repeats. A restart of Postgres takes about half a second; longer outages are the caller's. */

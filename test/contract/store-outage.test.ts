@@ -128,7 +128,7 @@ describe("Postgres does not answer", () => {
     await store.close();
   });
 
-  it("all connections for clients are taken - UNAVAILABLE within about 2 s, and the writers of turns go on", async () => {
+  it("all connections for clients are taken - UNAVAILABLE within about 4 s, and the writers of turns go on", async () => {
     const { session, turn } = await runningTurn(stores.store);
     const blocker = new pg.Client({ connectionString: postgres.url });
     await blocker.connect();
@@ -153,7 +153,7 @@ describe("Postgres does not answer", () => {
       await expect(stores.store.getSession(ALICE, session.sessionId)).rejects.toMatchObject({
         code: ErrorCode.UNAVAILABLE,
       });
-      expect(performance.now() - began).toBeLessThan(3_000);
+      expect(performance.now() - began).toBeLessThan(4_500);
       expect(
         await stores.store.saveCheckpoint(turn.turnId, 1, {
           kind: "input",
