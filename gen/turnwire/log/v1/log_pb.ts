@@ -6,6 +6,7 @@
 //
 // Subject: tw.log.<partition>.<turn_id>.
 // Headers: Turnwire-Epoch, Turnwire-Incarnation, Turnwire-First-Seq, Turnwire-Last-Seq. There is no Nats-Msg-Id.
+// Turnwire-Terminal: 1 stands on the entry that holds OverallStop, Turnwire-Erased: 1 on the tombstone of an erased turn.
 // A claim entry has an empty body: it says that a writer took the turn, and readers skip it.
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
