@@ -85,6 +85,7 @@ async function runUntilDead(process: Chat, mortal: Mortal): Promise<string> {
     over = true;
   });
   await until(() => over || mortal.dead);
+  await mortal.settled();
   for (let i = 0; i < 5; i++) await turnOfTheLoop();
   if (turnId !== "") return turnId;
   const [row] = await stores.store.listOwnedTurns([process.deps.incarnation], 1);

@@ -88,8 +88,9 @@ describe("openDataDir", () => {
   });
 
   it("a zombie holds nothing", async () => {
-    // The shell's child ends and is never waited for, since the shell has become `sleep`.
-    const parent = spawn("sh", ["-c", "sh -c 'exit 0' & echo $!; exec sleep 60"], {
+    // The shell's child ends when the shell has become `sleep`, which waits for no child.
+    const untilSleep = "until grep -q sleep /proc/$PPID/comm; do :; done";
+    const parent = spawn("sh", ["-c", `sh -c '${untilSleep}' & echo $!; exec sleep 60`], {
       stdio: ["ignore", "pipe", "ignore"],
     });
     try {

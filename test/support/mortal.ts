@@ -10,6 +10,8 @@ export class Mortal {
   durable = 0;
   dead = false;
   readonly #dieAt: number;
+  /** Calls that had left when it died: what a store was told already may still be stored. */
+  readonly #underWay = new Set<Promise<unknown>>();
 
   /** It dies right after it made its `dieAt`th thing durable, before it hears of it. */
   constructor(dieAt = Number.POSITIVE_INFINITY) {
@@ -18,6 +20,11 @@ export class Mortal {
 
   die(): void {
     this.dead = true;
+  }
+
+  /** Resolves when nothing that it had under way can change a store any more. */
+  async settled(): Promise<void> {
+    while (this.#underWay.size > 0) await Promise.allSettled(this.#underWay);
   }
 
   log(log: ReplayLog): ReplayLog {
@@ -37,6 +44,15 @@ export class Mortal {
     return this.#wrap(store, writes, ["readArchive", "readFile", "onCommand"]);
   }
 
+  async #track<R>(running: Promise<R>): Promise<R> {
+    this.#underWay.add(running);
+    try {
+      return await running;
+    } finally {
+      this.#underWay.delete(running);
+    }
+  }
+
   #wrap<T extends object>(target: T, writes: readonly string[], plain: readonly string[]): T {
     return new Proxy(target, {
       get: (original, name) => {
@@ -46,7 +62,7 @@ export class Mortal {
         if (plain.includes(String(name))) return call;
         return async (...args: unknown[]) => {
           if (this.dead) await forever();
-          const result = await call(...args);
+          const result = await this.#track(Promise.resolve(call(...args)));
           if (writes.includes(String(name)) && !this.dead && ++this.durable >= this.#dieAt) this.die();
           if (this.dead) await forever();
           return result;
