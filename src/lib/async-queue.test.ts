@@ -85,14 +85,6 @@ describe("AsyncQueue", () => {
     expect(queue.weight).toBe(end === "drop" ? 0 : 2);
   });
 
-  test("takeAll empties it at once", async () => {
-    const queue = new AsyncQueue<number>(1);
-    const waiting = queue.push(1, 5);
-    queue.offer(2);
-    expect(queue.takeAll()).toEqual([1, 2]);
-    expect([await waiting, queue.weight]).toEqual([true, 0]);
-  });
-
   test("holds no more than its weight and one push per producer; loses and doubles nothing", async () => {
     const plans = fc.array(fc.array(fc.integer({ min: 1, max: 9 }), { maxLength: 12 }), {
       minLength: 1,

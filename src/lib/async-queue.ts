@@ -58,13 +58,6 @@ export class AsyncQueue<T> implements AsyncIterable<T> {
     this.#wakeAll();
   }
 
-  /** Takes everything that is queued, at once. */
-  takeAll(): T[] {
-    const values = this.#items.map((item) => item.value);
-    this.drop();
-    return values;
-  }
-
   async *[Symbol.asyncIterator](): AsyncGenerator<T, void, undefined> {
     for (;;) {
       const item = this.#items.shift();
