@@ -1,6 +1,9 @@
 /** What the service needs of a provider: one implementation per wire dialect. */
 import type { CompletionDelta, CompletionInput } from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import type { ModelConfig } from "../config.js";
+import type { ListedModel } from "./dialect.js";
+
+export type { ListedModel } from "./dialect.js";
 
 /** One model call. */
 export interface CompletionCall {
@@ -25,14 +28,6 @@ export interface PreparedCompletion {
    * Throws the signal's reason when it aborts.
    */
   stream(): AsyncGenerator<readonly CompletionDelta[], void, undefined>;
-}
-
-/** A model that a provider says it has. */
-export interface ListedModel {
-  readonly id: string;
-  readonly ownedBy: string;
-  /** Tokens; 0 = unknown. */
-  readonly contextTokens: number;
 }
 
 export interface CompletionProvider {
