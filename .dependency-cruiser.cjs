@@ -44,7 +44,7 @@ module.exports = {
     tsPreCompilationDeps: true,
     tsConfig: { fileName: "tsconfig.json" },
     enhancedResolveOptions: {
-      extensions: [".ts", ".js"],
+      extensions: [".ts", ".tsx", ".js"],
       exportsFields: ["exports"],
       conditionNames: ["import"],
     },

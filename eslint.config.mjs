@@ -4,7 +4,7 @@ export default tseslint.config(
   { ignores: ["dist/", "gen/", "node_modules/", ".cache/", ".data/"] },
   ...tseslint.configs.recommended,
   {
-    files: ["src/**/*.ts", "test/**/*.ts", "scripts/**/*.ts", "examples/**/*.ts"],
+    files: ["src/**/*.ts", "src/**/*.tsx", "test/**/*.ts", "scripts/**/*.ts", "examples/**/*.ts"],
     languageOptions: {
       parserOptions: {
         projectService: { allowDefaultProject: ["*.config.ts"] },
@@ -51,7 +51,7 @@ export default tseslint.config(
     },
   },
   {
-    files: ["src/**/*.ts"],
+    files: ["src/**/*.ts", "src/**/*.tsx"],
     ignores: ["src/main/**", "src/cli/**", "src/**/*.test.ts"],
     rules: {
       "no-restricted-properties": [

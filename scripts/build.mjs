@@ -1,6 +1,7 @@
 /**
  * Builds dist/ from src/ and gen/: each TypeScript file becomes one JavaScript file beside its siblings (no bundle, so that
- * workers, migrations and stack traces stay where they are). Other files of src (SQL) are copied.
+ * workers, migrations and stack traces stay where they are). Other files of src (SQL) are copied. The page (src/web) is
+ * bundled into dist/page.
  *
  *   node scripts/build.mjs          build
  *   buildIfStale()                  build when a source is newer than the last build, else do nothing
@@ -23,6 +24,7 @@ async function filesBelow(folder) {
 
 const isCode = (file) => file.endsWith(".ts") && !file.endsWith(".test.ts") && !file.endsWith(".d.ts");
 const isAsset = (file) => !file.endsWith(".ts") && !file.endsWith(".md");
+const isPage = (file) => file.startsWith(path.join(root, "src", "web") + path.sep);
 
 /** What decides whether a build is needed: the names, sizes and times of all sources, and the lock file. */
 async function fingerprint(files) {
@@ -38,13 +40,25 @@ async function sources() {
 }
 
 export async function buildAll() {
-  const files = await sources();
-  const print = await fingerprint(files);
+  const all = await sources();
+  const print = await fingerprint(all);
+  const files = all.filter((file) => !isPage(file));
   // Built beside the old one and swapped in whole: whoever runs from dist/ meanwhile never finds half of it.
   const fresh = `${dist}.${process.pid}`;
+  // Loaded only to build: a start from an up-to-date dist/ does not wait for Vite.
+  const { buildPage } = await import("./build-page.mjs");
+  await Promise.all([buildServer(files, fresh), buildPage(root, path.join(fresh, "page"))]);
+  await writeFile(path.join(fresh, "build.json"), JSON.stringify({ fingerprint: print }));
+  const old = `${dist}.old.${process.pid}`;
+  await rename(dist, old).catch(() => undefined); // there was none
+  await rename(fresh, dist);
+  await rm(old, { recursive: true, force: true });
+}
+
+async function buildServer(files, outdir) {
   await build({
     entryPoints: files.filter(isCode),
-    outdir: fresh,
+    outdir,
     outbase: root,
     format: "esm",
     platform: "node",
@@ -53,15 +67,10 @@ export async function buildAll() {
     logLevel: "warning",
   });
   for (const file of files.filter(isAsset)) {
-    const target = path.join(fresh, path.relative(root, file));
+    const target = path.join(outdir, path.relative(root, file));
     await mkdir(path.dirname(target), { recursive: true });
     await copyFile(file, target);
   }
-  await writeFile(path.join(fresh, "build.json"), JSON.stringify({ fingerprint: print }));
-  const old = `${dist}.old.${process.pid}`;
-  await rename(dist, old).catch(() => undefined); // there was none
-  await rename(fresh, dist);
-  await rm(old, { recursive: true, force: true });
 }
 
 /** True when it built. A container image without sources runs what it has. */

@@ -1,0 +1,48 @@
+/**
+ * Builds the page (src/web) into a folder, and beside each file its brotli and gzip form, so that serving compresses nothing.
+ * Names of assets carry a hash of their content.
+ */
+import { build } from "vite";
+import { readdir, readFile, writeFile } from "node:fs/promises";
+import path from "node:path";
+import { promisify } from "node:util";
+import zlib from "node:zlib";
+
+const brotli = promisify(zlib.brotliCompress);
+const gzip = promisify(zlib.gzip);
+const COMPRESSIBLE = /\.(js|css|svg|json)$/;
+
+/** @param root the repository; @param outDir where the page goes, emptied first. */
+export async function buildPage(root, outDir) {
+  await build({
+    root: path.join(root, "src/web"),
+    configFile: false,
+    logLevel: "warn",
+    // Modules, chunks and workers of one origin; nothing inline, so that the content security policy can forbid it.
+    build: {
+      outDir,
+      emptyOutDir: true,
+      assetsDir: "assets",
+      assetsInlineLimit: 0,
+      target: "es2022",
+      modulePreload: { polyfill: false },
+      reportCompressedSize: false,
+    },
+    oxc: { jsx: { runtime: "automatic" } },
+    worker: { format: "es" },
+  });
+  const files = await readdir(outDir, { recursive: true });
+  await Promise.all(
+    files.filter((name) => COMPRESSIBLE.test(name)).map((name) => compress(path.join(outDir, name))),
+  );
+}
+
+async function compress(file) {
+  const content = await readFile(file);
+  const params = {
+    [zlib.constants.BROTLI_PARAM_QUALITY]: 9,
+    [zlib.constants.BROTLI_PARAM_SIZE_HINT]: content.length,
+  };
+  const [br, gz] = await Promise.all([brotli(content, { params }), gzip(content, { level: 9 })]);
+  await Promise.all([writeFile(`${file}.br`, br), writeFile(`${file}.gz`, gz)]);
+}
