@@ -2,7 +2,7 @@
 import { Ajv, type ErrorObject, type ValidateFunction } from "ajv";
 import formats from "ajv-formats";
 import type { Tool } from "../../gen/turnwire/tool/v1/tool_service_pb.js";
-import { cutChars } from "./text.js";
+import { cutChars } from "../lib/text.js";
 
 /** Deepest nesting of arrays and objects that arguments may have. */
 const MAX_DEPTH = 100;

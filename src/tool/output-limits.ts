@@ -11,7 +11,7 @@ import {
   ToolResultSchema,
 } from "../../gen/turnwire/tool/v1/tool_service_pb.js";
 import type { ToolPayload } from "./tool.js";
-import { cutBytes, cutChars } from "./text.js";
+import { cutBytes, cutChars } from "../lib/text.js";
 
 /** Largest encoded packet, bytes. */
 const MAX_PACKET_BYTES = 128 * 1024;

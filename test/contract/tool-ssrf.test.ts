@@ -3,9 +3,9 @@ import { createServer } from "node:https";
 import type { AddressInfo } from "node:net";
 import type { TLSSocket } from "node:tls";
 import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
-import { createSafeFetch, type Resolver } from "../../src/tool/egress/safe-fetch.js";
-import { FetchFailure } from "../../src/tool/egress/fetch-failure.js";
-import { isGlobalAddress } from "../../src/tool/egress/address.js";
+import { createSafeFetch, type Resolver } from "../../src/egress/safe-fetch.js";
+import { FetchFailure } from "../../src/egress/fetch-failure.js";
+import { isGlobalAddress } from "../../src/egress/address.js";
 import { type Canary, startCanary, startWebPages, type WebPages } from "../support/web-pages.js";
 import { makeTestCertificate } from "../support/test-certificate.js";
 

@@ -1,7 +1,7 @@
 /** The tools every tool peer has. */
 import type { Clock } from "../../lib/clock.js";
-import { createSafeFetch, type SafeFetchOptions } from "../egress/safe-fetch.js";
-import { createExtractor, type ExtractorOptions } from "../extract/extractor.js";
+import { createSafeFetch, type SafeFetchOptions } from "../../egress/safe-fetch.js";
+import { createExtractor, type ExtractorOptions } from "../../extract/extractor.js";
 import type { ToolDefinition } from "../tool.js";
 import { createClockTool } from "./clock.js";
 import { createOpenUrlTool } from "./open-url.js";

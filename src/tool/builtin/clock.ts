@@ -11,7 +11,7 @@ import {
   ToolSchema,
 } from "../../../gen/turnwire/tool/v1/tool_service_pb.js";
 import type { Clock } from "../../lib/clock.js";
-import { cutChars } from "../text.js";
+import { cutChars } from "../../lib/text.js";
 import { errorResult, type ToolDefinition, type ToolPayload } from "../tool.js";
 
 const TOOL_ID = "clock";

@@ -10,10 +10,10 @@ import {
   ToolResultSchema,
   ToolSchema,
 } from "../../../gen/turnwire/tool/v1/tool_service_pb.js";
-import { FetchFailure } from "../egress/fetch-failure.js";
-import type { SafeFetch } from "../egress/safe-fetch.js";
-import type { Extractor } from "../extract/extractor.js";
-import { cutChars, shareFairly } from "../text.js";
+import { FetchFailure } from "../../egress/fetch-failure.js";
+import type { SafeFetch } from "../../egress/safe-fetch.js";
+import type { Extractor } from "../../extract/extractor.js";
+import { cutChars, shareFairly } from "../../lib/text.js";
 import {
   errorResult,
   type ToolContext,
@@ -21,7 +21,7 @@ import {
   type ToolInput,
   type ToolPayload,
 } from "../tool.js";
-import { type OpenedPage, openPage } from "./open-page.js";
+import { type OpenedPage, openPage } from "../../extract/open-page.js";
 
 const TOOL_ID = "open_url";
 const MAX_URLS = 10;

@@ -2,10 +2,10 @@
 import { FetchFailure } from "../egress/fetch-failure.js";
 import type { FetchedPage, SafeFetch } from "../egress/safe-fetch.js";
 import type { BodyLimits } from "../egress/body.js";
-import { decodeText } from "../extract/charset.js";
-import type { ExtractedText } from "../extract/extracted-text.js";
-import type { Extractor } from "../extract/extractor.js";
-import { cutChars } from "../text.js";
+import { decodeText } from "./charset.js";
+import type { ExtractedText } from "./extracted-text.js";
+import type { Extractor } from "./extractor.js";
+import { cutChars } from "../lib/text.js";
 
 /** A page as text. */
 export interface OpenedPage extends ExtractedText {

@@ -10,7 +10,7 @@
  */
 import { type ChildProcess, fork } from "node:child_process";
 import { once } from "node:events";
-import { type Deferred, deferred } from "../../lib/signals.js";
+import { type Deferred, deferred } from "../lib/signals.js";
 import { FetchFailure } from "../egress/fetch-failure.js";
 import { extractChildFile } from "./child-file.js";
 import type { ExtractAnswer, ExtractedText, ExtractRequest } from "./extracted-text.js";

@@ -15,7 +15,7 @@ import { isIP } from "node:net";
 import type { Readable } from "node:stream";
 import { rootCertificates } from "node:tls";
 import { Agent, buildConnector, type Dispatcher } from "undici";
-import { abortable } from "../../lib/signals.js";
+import { abortable } from "../lib/signals.js";
 import { isGlobalAddress, isLocalName } from "./address.js";
 import { type BodyLimits, readBody } from "./body.js";
 import { FetchFailure } from "./fetch-failure.js";

@@ -23,7 +23,7 @@ export async function extractChildFile(): Promise<string> {
   });
   const code = result.outputFiles[0]!.contents;
   const name = createHash("sha256").update(code).digest("hex").slice(0, 16);
-  const directory = new URL("../../../.cache/extract-child/", import.meta.url);
+  const directory = new URL("../../.cache/extract-child/", import.meta.url);
   const file = new URL(`${name}.mjs`, directory);
   const draft = new URL(`${name}.${process.pid}.${Date.now()}.tmp`, directory);
   await mkdir(directory, { recursive: true });
