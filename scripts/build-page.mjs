@@ -14,8 +14,10 @@ const COMPRESSIBLE = /\.(js|css|svg|json)$/;
 
 /** @param root the repository; @param outDir where the page goes, emptied first. */
 export async function buildPage(root, outDir) {
+  const { version } = JSON.parse(await readFile(path.join(root, "package.json"), "utf8"));
   await build({
     root: path.join(root, "src/web"),
+    define: { __TURNWIRE_VERSION__: JSON.stringify(version) },
     configFile: false,
     logLevel: "warn",
     // Modules, chunks and workers of one origin; nothing inline, so that the content security policy can forbid it.

@@ -1,7 +1,9 @@
 /** Both doors of the chat service: the shared port and the native gRPC port, over the same services. */
+import { fileURLToPath } from "node:url";
 import { createAuthenticator } from "../edge/auth.js";
 import { serveEdge } from "../edge/edge-server.js";
 import { createOriginPolicy } from "../edge/origin-policy.js";
+import { loadPage } from "../edge/page.js";
 import { systemClock } from "../lib/clock.js";
 import type { Logger } from "../lib/log.js";
 import { serveGrpc } from "../lib/rpc/grpc-server.js";
@@ -16,6 +18,8 @@ export interface ServeChatOptions {
   readonly config: Config;
   readonly logger: Logger;
   readonly services: readonly ServiceBinding[];
+  /** What the page tells people about the stores. */
+  readonly labels: { readonly log: string; readonly store: string };
   /** Rejects while a dependency does not answer. */
   readonly ready: (signal: AbortSignal) => Promise<void>;
   /** Ends the wait for the dependencies. */
@@ -27,6 +31,9 @@ export interface ChatServers {
   readonly grpcPort: number;
   close(graceMs: number): Promise<void>;
 }
+
+/** The built page stands beside the built server: dist/page. */
+const PAGE_FOLDER = fileURLToPath(new URL("../../page", import.meta.url));
 
 /** Streams whose turn has just ended may still be told so after the grace of a shutdown, ms. */
 const LAST_WORDS_MS = 1_000;
@@ -45,9 +52,11 @@ export async function serveChat(options: ServeChatOptions): Promise<ChatServers>
     tls: await readTlsFiles(config),
   };
   const { corsOrigins } = config;
+  const auth = config.tokens ? "token" : "none";
+  const page = await loadPage({ folder: PAGE_FOLDER, config: { ...options.labels, auth } });
   const edge = await onPort(
     "TURNWIRE_HTTP_PORT",
-    serveEdge({ ...common, port: config.httpPort, corsOrigins, ready }),
+    serveEdge({ ...common, port: config.httpPort, corsOrigins, ready, fallback: page }),
   );
   const native = await onPort("TURNWIRE_GRPC_PORT", serveGrpc({ ...common, port: config.grpcPort })).catch(
     async (error: unknown) => {

@@ -92,7 +92,12 @@ export async function startChat(options: StartChatOptions): Promise<RunningChat>
     const ownership = new Ownership(deps, turns, commands, dataDir.id);
     await ownership.start();
     closers.add("ownership", () => ownership.close());
+    const labels = {
+      log: nats?.label ?? `Postgres (${postgres.label})`,
+      store: `Postgres (${postgres.label})`,
+    };
     const servers = await serveChat({
+      labels,
       config,
       logger,
       services: [createChatService(deps, turns), createFileService(store), bindService(DocumentService, {})],
@@ -107,7 +112,7 @@ export async function startChat(options: StartChatOptions): Promise<RunningChat>
     return {
       httpPort: servers.httpPort,
       grpcPort: servers.grpcPort,
-      log: nats?.label ?? `Postgres (${postgres.label})`,
+      log: labels.log,
       store: postgres.label,
       close: () => closers.closeAll(),
     };
