@@ -6,6 +6,7 @@ import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import { SessionBusySchema } from "../../gen/turnwire/chat/v1/errors_pb.js";
 import {
+  CitationMode,
   SessionSettingsSchema,
   ToolCallingMode,
   type ModelSelection,
@@ -48,6 +49,7 @@ export interface TurnPlan {
   readonly forcedToolId: string | undefined;
   readonly systemPrompt: string;
   readonly additionalContext: string;
+  readonly citationMode: CitationMode;
   readonly maxCycles: number;
   readonly deadlineMs: number;
 }
@@ -201,6 +203,7 @@ async function resolvePlan(
     forcedToolId,
     systemPrompt: settings?.systemPrompt ?? "",
     additionalContext: options.additionalContext ?? "",
+    citationMode: options.citationMode || CitationMode.HYPERLINK,
     maxCycles: options.maxCycles || deps.limits.maxCycles,
     deadlineMs,
   };

@@ -25,6 +25,7 @@ import { addUsage, packet, zeroUsage } from "../turn/packets.js";
 import { lanePlacement, lanePlacementOf, type LanePlacement } from "../turn/placement.js";
 import type { LanePlan, TurnPlan } from "./accept-turn.js";
 import type { TurnContext } from "./active-turn.js";
+import { LaneSources } from "./lane-sources.js";
 import { runTools } from "./run-tools.js";
 import { streamStep, type ModelCall } from "./stream-step.js";
 
@@ -48,6 +49,7 @@ export async function* runCycles(run: LaneRun): AsyncGenerator<readonly Packet[]
   let messages = run.messages;
   let usage = zeroUsage();
   let step: StepOutcome | undefined;
+  const sources = new LaneSources(plan.citationMode);
   let state = startCycles({ maxCycles: plan.maxCycles, forcedToolId: plan.forcedToolId });
   yield [say.started()];
   for (;;) {
@@ -55,9 +57,9 @@ export async function* runCycles(run: LaneRun): AsyncGenerator<readonly Packet[]
     switch (action.kind) {
       case "call_model": {
         yield [say.cycleStarted(action)];
-        const request = completionRequest(run, messages, action);
+        const request = completionRequest(run, [...messages, ...sources.reminder()], action);
         if (!step) await saveInput(run, request);
-        step = yield* streamStep(modelCall(run, request, action, placement));
+        step = yield* streamStep(modelCall(run, request, stepOptions(run, action, placement, sources)));
         usage = addUsage(usage, step.usage);
         state = recordStep(state, step);
         break;
@@ -67,6 +69,7 @@ export async function* runCycles(run: LaneRun): AsyncGenerator<readonly Packet[]
         const results = yield* runTools({ ...run, cycle: action.cycle, calls: action.calls });
         yield [say.cycleEnd(action.cycle, step!)];
         messages = appendStep(messages, step!, results);
+        for (const { documents } of results) sources.add(documents);
         state = recordToolResults(state, results);
         break;
       }
@@ -119,16 +122,11 @@ async function saveCycle({ turn, lane }: LaneRun, cycle: number, step: StepOutco
   });
 }
 
-function modelCall(
-  run: LaneRun,
-  request: StreamCompletionRequest,
-  action: CallModel,
-  placement: LanePlacement,
-): ModelCall {
+function modelCall(run: LaneRun, request: StreamCompletionRequest, step: StepOptions): ModelCall {
   const { turn, signal } = run;
   const { models, clock, logger } = turn.deps;
   const saveText = (name: string, text: string): Promise<string> => turn.saveTextFile(name, text);
-  return { models, request, step: stepOptions(run, action, placement), clock, logger, saveText, signal };
+  return { models, request, step, clock, logger, saveText, signal };
 }
 
 function completionRequest(
@@ -170,7 +168,12 @@ function completionRequest(
   });
 }
 
-function stepOptions(run: LaneRun, action: CallModel, placement: LanePlacement): StepOptions {
+function stepOptions(
+  run: LaneRun,
+  action: CallModel,
+  placement: LanePlacement,
+  sources: LaneSources,
+): StepOptions {
   const { plan, turn, lane } = run;
   return {
     modelIndex: lane.modelIndex,
@@ -182,6 +185,7 @@ function stepOptions(run: LaneRun, action: CallModel, placement: LanePlacement):
       0,
       Math.round(turn.deps.clock.now().getTime() - timestampMs(plan.started.startedAt!)),
     ),
+    citations: sources.citations(),
     toolsOffered: action.tools.kind !== "none",
     modelId: lane.model.modelId,
     toolChoice: action.toolChoice,

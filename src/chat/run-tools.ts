@@ -64,6 +64,8 @@ export interface CallResult {
   readonly status: ToolCallStatus;
   /** What the model reads, whole. */
   readonly modelText: string;
+  /** What the answer may cite. */
+  readonly documents: readonly Document[];
   readonly stopsTurn: boolean;
 }
 
@@ -142,6 +144,7 @@ async function runCall(run: ToolRun, call: DecodedCall, index: number, emit: Emi
     callId: call.callId,
     status: result.status,
     modelText: ended.modelText,
+    documents: ended.documents,
     stopsTurn: tool?.stopsTurn ?? false,
   };
 }

@@ -65,7 +65,6 @@ function refuseUnbuiltPolicy(policy: DoubleSendPolicy, path: string): void {
 function refuseUnbuiltOptions(options: TurnOptions, path: string): void {
   const unbuilt: (keyof TurnOptions)[] = [
     "deepResearch",
-    "citationMode",
     "features",
     "filters",
     "searchFilters",

@@ -24,6 +24,7 @@ import {
   replaceLoneSurrogates,
   splitText,
 } from "./packets.js";
+import { CitationWriter, type CitedPiece } from "./citations.js";
 import type { CallGroup } from "./placement.js";
 import { nextBlock } from "./placement.js";
 import type { StepOptions } from "./step.js";
@@ -44,6 +45,8 @@ interface OpenReasoning extends OpenText {
 
 interface OpenAnswer extends OpenText {
   readonly kind: "answer";
+  /** undefined = nothing can be cited: the text is shown as it comes. */
+  readonly citations: CitationWriter | undefined;
 }
 
 /** A call while its fragments arrive. */
@@ -159,7 +162,13 @@ export function addAnswer(
   let open = state.current;
   if (open?.kind !== "answer") {
     leaveCurrent(state, out, tMs);
-    open = { kind: "answer", placement: nextBlock(state.options.placement), held: "" };
+    const { placement, citations } = state.options;
+    open = {
+      kind: "answer",
+      placement: nextBlock(placement),
+      held: "",
+      citations: citations && new CitationWriter(citations.style, citations.documentOf),
+    };
     state.current = open;
     state.provisional.push(open);
     state.visible = true;
@@ -184,6 +193,7 @@ export function leaveCurrent(state: StepState, out: Packet[], tMs: number): void
   state.current = undefined;
   if (open.held) emitText(state, out, open, "\ufffd");
   open.held = "";
+  if (open.kind === "answer" && open.citations) showCited(out, open, open.citations.end());
   if (open.kind === "reasoning") {
     const durationMs = Math.max(0, tMs - open.startMs);
     out.push(packet("reasoningDone", { durationMs, redacted: open.redacted }, open.placement));
@@ -227,11 +237,27 @@ function emitText(state: StepState, out: Packet[], open: OpenReasoning | OpenAns
     else state.parts.push({ kind: "reasoning", blockIndex: open.blockIndex, text });
     return;
   }
-  for (const piece of splitText(text, MAX_TEXT_BYTES)) out.push(answerDelta(piece, open.placement));
+  if (open.citations) showCited(out, open, open.citations.push(text));
+  else showAnswer(out, open, text);
   const kind = state.refused ? "refusal" : "text";
   const last = state.parts.at(-1);
   if (last?.kind === kind) last.text += text;
   else state.parts.push({ kind, text });
+}
+
+function showAnswer(out: Packet[], { placement }: OpenAnswer, text: string): void {
+  for (const piece of splitText(text, MAX_TEXT_BYTES)) out.push(answerDelta(piece, placement));
+}
+
+/** The news of a citation stands right before the delta that holds its marker. */
+function showCited(out: Packet[], open: OpenAnswer, pieces: readonly CitedPiece[]): void {
+  for (const piece of pieces) {
+    if (piece.kind === "text") showAnswer(out, open, piece.text);
+    else {
+      const { number: citationNumber, documentId, startChar, endChar } = piece;
+      out.push(packet("citationInfo", { citationNumber, documentId, startChar, endChar }, open.placement));
+    }
+  }
 }
 
 /** NUL has no place in a text that databases and terminals will hold. */

@@ -3,6 +3,7 @@ import type { MediaPart, ModelMessage, Warning } from "../../gen/turnwire/llm/v1
 import type { Document, FinishReason, TurnError, Usage } from "../../gen/turnwire/packet/v1/common_pb.js";
 import type { ToolChoiceKind } from "../../gen/turnwire/packet/v1/control_pb.js";
 import type { Placement } from "../../gen/turnwire/packet/v1/packet_pb.js";
+import type { CitableDocument, CitationStyle } from "./citations.js";
 import type { LanePlacement } from "./placement.js";
 
 /** What the decoder must know of a tool to announce a call of it. */
@@ -27,6 +28,12 @@ export interface StepOptions {
   readonly preAnswerMs?: number;
   /** Documents known before the answer; stand in AgentResponseStart. Default none. */
   readonly finalDocuments?: readonly Document[];
+  /** How the answer's citation markers are written; undefined = they stay as they are. */
+  readonly citations?: {
+    readonly style: CitationStyle;
+    /** What a number stands for; undefined = it is not mapped. */
+    readonly documentOf: (number: number) => CitableDocument | undefined;
+  };
   /** False when the model was told to call nothing: its text is the answer, also if it calls something. Default true. */
   readonly toolsOffered?: boolean;
   /** As CycleStarted said it; repeated in the CycleStarted after a reset. */
