@@ -33,7 +33,8 @@ import { DEMO_MODEL_ID, type LlmConfig, type ProviderConfig } from "./config.js"
 import { attemptStartedDelta, errorDelta, modelSelectedDelta, parametersDroppedDelta } from "./deltas.js";
 import { ModelCatalog, type ModelEntry, type ResolvedModel } from "./model-catalog.js";
 import { createDemoProvider } from "./providers/demo.js";
-import { createOpenAiChatProvider } from "./providers/openai-chat.js";
+import { createDialect } from "./providers/dialects.js";
+import { createHttpProvider } from "./providers/http-provider.js";
 import type { CompletionProvider, PreparedCompletion } from "./providers/provider.js";
 
 export interface LlmServiceDeps {
@@ -131,7 +132,7 @@ function describe(error: TurnErrorMessage): Readonly<Record<string, string>> {
 function createProvider(provider: ProviderConfig, config: LlmConfig, clock: Clock): CompletionProvider {
   switch (provider.api) {
     case "openai-chat":
-      return createOpenAiChatProvider(provider, config.limits, clock);
+      return createHttpProvider(createDialect(provider.api, provider), provider, config.limits, clock);
     case "demo":
       return createDemoProvider(provider, clock);
     default:

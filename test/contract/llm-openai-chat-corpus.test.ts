@@ -3,11 +3,11 @@
  * Needs the test data folder; without it the suite is skipped and the rules stand in src/llm's own tests.
  */
 import { describe, expect, test } from "vitest";
-import {
-  createOpenAiChatDecoder,
-  type OpenAiChatDecoderOptions,
-} from "../../src/llm/providers/openai-chat-decode.js";
+import type { DecoderOptions } from "../../src/llm/providers/dialect.js";
+import { createOpenAiChatDecoder } from "../../src/llm/providers/openai-chat/dialect.js";
+import { DEFAULT_REASONING_TAGS } from "../../src/llm/providers/shared/think-tags.js";
 import { foldDeltas, type CompletionResult } from "../support/completion-result.js";
+import { decoderOptions } from "../support/decoder-options.js";
 import { corpusCases, readCases, testDataDir, type CorpusExpectation } from "../support/test-data.js";
 
 const dir = testDataDir();
@@ -15,8 +15,8 @@ const MAX_BYTES_CUT_EVERYWHERE = 8 * 1024;
 const RANDOM_CUTTINGS = 8;
 
 /** Decodes a body that arrives in these pieces. */
-function decode(pieces: readonly Uint8Array[], options: OpenAiChatDecoderOptions = {}): CompletionResult {
-  const decoder = createOpenAiChatDecoder(options);
+function decode(pieces: readonly Uint8Array[], options: Partial<DecoderOptions> = {}): CompletionResult {
+  const decoder = createOpenAiChatDecoder(decoderOptions(options));
   const deltas = pieces.flatMap((piece) => decoder.push(piece));
   deltas.push(...decoder.end());
   return foldDeltas(deltas);
@@ -48,7 +48,7 @@ function randomCut(body: Uint8Array, random: () => number, maxPiece: number): Ui
 function expectSameHoweverCut(
   body: Uint8Array,
   whole: CompletionResult,
-  options: OpenAiChatDecoderOptions = {},
+  options: Partial<DecoderOptions> = {},
 ): void {
   if (body.length < MAX_BYTES_CUT_EVERYWHERE) {
     const wanted = JSON.stringify(whole);
@@ -138,7 +138,7 @@ describe.skipIf(!dir)("openai chat - bodies from bug reports", () => {
     : [];
   for (const bug of cases) {
     test(bug.id, () => {
-      const options = { thinkTags: bug.needs?.startsWith("think-tag") ?? false };
+      const options = { reasoningTags: bug.needs?.startsWith("think-tag") ? DEFAULT_REASONING_TAGS : [] };
       const body = Buffer.from(bug.body);
       const got = decode(cutAt(body, bug.split_at ?? []), options);
       const { error, ...right } = bug.right_result;

@@ -9,10 +9,17 @@ import { TurnError } from "../../lib/errors.js";
 export interface UpstreamClientOptions {
   /** Base URL; request paths are appended to its path. */
   readonly baseUrl: string;
-  readonly headers: Readonly<Record<string, string>>;
   readonly connectTimeoutMs: number;
   /** Connections at once; more requests wait for a free one. */
   readonly maxConnections: number;
+}
+
+export interface UpstreamRequest {
+  readonly method: "GET" | "POST";
+  /** Begins with a slash. */
+  readonly path: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body?: string;
 }
 
 export type UpstreamResponse = Dispatcher.ResponseData;
@@ -26,12 +33,10 @@ const DRAIN_BYTES = 16 * 1024;
 export class UpstreamClient {
   readonly #pool: Pool;
   readonly #path: string;
-  readonly #headers: Readonly<Record<string, string>>;
 
   constructor(options: UpstreamClientOptions) {
     const url = new URL(options.baseUrl);
     this.#path = url.pathname.replace(/\/+$/, "");
-    this.#headers = options.headers;
     this.#pool = new Pool(url.origin, {
       connections: options.maxConnections,
       connect: { timeout: options.connectTimeoutMs },
@@ -41,49 +46,26 @@ export class UpstreamClient {
     });
   }
 
-  /** Sends a JSON request; resolves with the headers. Throws UPSTREAM_UNAVAILABLE, or the signal's reason. */
-  async post(path: string, body: string, accept: string, signal: AbortSignal): Promise<UpstreamResponse> {
-    return this.#request({ method: "POST", path, body, accept }, signal);
-  }
-
-  /** Fetches a document; resolves with the headers. Throws as `post`. */
-  async get(path: string, signal: AbortSignal): Promise<UpstreamResponse> {
-    return this.#request({ method: "GET", path, accept: "application/json" }, signal);
-  }
-
-  /** Closes every connection at once. */
-  close(): Promise<void> {
-    return this.#pool.destroy();
-  }
-
-  async #request(
-    request: {
-      readonly method: "GET" | "POST";
-      readonly path: string;
-      readonly body?: string;
-      readonly accept: string;
-    },
-    signal: AbortSignal,
-  ): Promise<UpstreamResponse> {
+  /** Sends it; resolves with the headers. Throws UPSTREAM_UNAVAILABLE, or the signal's reason. */
+  async request(request: UpstreamRequest, signal: AbortSignal): Promise<UpstreamResponse> {
     signal.throwIfAborted();
     try {
       return await this.#pool.request({
         method: request.method,
         path: `${this.#path}${request.path}`,
         body: request.body,
-        headers: {
-          accept: request.accept,
-          "accept-encoding": "identity",
-          "user-agent": "turnwire",
-          ...(request.body !== undefined && { "content-type": "application/json" }),
-          ...this.#headers,
-        },
+        headers: { "accept-encoding": "identity", "user-agent": "turnwire", ...request.headers },
         signal,
       });
     } catch (error) {
       signal.throwIfAborted();
       throw connectionError(error);
     }
+  }
+
+  /** Closes every connection at once. */
+  close(): Promise<void> {
+    return this.#pool.destroy();
   }
 }
 

@@ -110,6 +110,8 @@ export interface ListedModel {
   readonly ownedBy: string;
   /** Tokens; 0 = unknown. */
   readonly contextTokens: number;
+  /** What else it says of the model. */
+  readonly facts?: Partial<ModelConfig>;
 }
 
 /** What of a provider's settings shapes its dialect. */

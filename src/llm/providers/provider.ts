@@ -1,5 +1,5 @@
 /** What the service needs of a provider: one implementation per wire dialect. */
-import type { CompletionDelta, CompletionInput } from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import type { Caller, CompletionDelta, CompletionInput } from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import type { ModelConfig } from "../config.js";
 import type { ListedModel } from "./dialect.js";
 
@@ -11,10 +11,18 @@ export interface CompletionCall {
   readonly model: ModelConfig;
   /** Counts from 1. */
   readonly attempt: number;
+  /** The key of this attempt, where the provider has several; undefined = the provider's own. */
+  readonly apiKey?: string;
   /** Milliseconds from the request to the first delta that shows anything. */
   readonly firstTokenTimeoutMs: number;
   /** Milliseconds without a byte after that. */
   readonly stallTimeoutMs: number;
+  /** Milliseconds that are left for the whole call; undefined = no end. For peers that want to know. */
+  readonly deadlineMs?: number;
+  /** On whose behalf, for peers that are told. */
+  readonly caller?: Caller | undefined;
+  /** Names the call, for servers that know idempotent requests; "" or undefined = it has no name. */
+  readonly idempotencyKey?: string;
   /** Aborted = nobody wants the answer: the connection to the provider closes at once. */
   readonly signal: AbortSignal;
 }
@@ -36,5 +44,31 @@ export interface CompletionProvider {
   prepare(call: CompletionCall): PreparedCompletion;
   /** What the provider lists, best default first. Throws the provider's failure as a TurnError. */
   listModels(signal: AbortSignal): Promise<readonly ListedModel[]>;
+  /** Embeddings, where the provider has them. Throws its failure as a TurnError. */
+  embed?(call: EmbedCall): Promise<EmbedResult>;
+  /** The provider's own count, where it has one. Throws its failure as a TurnError. */
+  countTokens?(call: CountCall): Promise<number>;
   close(): Promise<void>;
+}
+
+/** What the calls have in common that answer at once. */
+export interface PlainCall {
+  readonly model: ModelConfig;
+  readonly apiKey?: string;
+  readonly caller?: Caller | undefined;
+  readonly signal: AbortSignal;
+}
+
+export interface EmbedCall extends PlainCall {
+  readonly inputs: readonly string[];
+}
+
+export interface EmbedResult {
+  readonly vectors: readonly (readonly number[])[];
+  /** 0 = not told. */
+  readonly inputTokens: number;
+}
+
+export interface CountCall extends PlainCall {
+  readonly input: CompletionInput;
 }

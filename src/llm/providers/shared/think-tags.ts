@@ -12,6 +12,9 @@ export interface TaggedPiece {
   readonly text: string;
 }
 
+/** The names that models use, where their settings name none. */
+export const DEFAULT_REASONING_TAGS: readonly string[] = ["think", "thinking", "thought", "reasoning"];
+
 const OPEN_TAG = /^<(think|thinking|thought|reasoning)[ \t]*>/i;
 /** What can still become an open tag. */
 const OPEN_TAG_PREFIX =

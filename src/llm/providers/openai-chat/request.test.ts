@@ -5,12 +5,12 @@ import {
   CompletionInputSchema,
   Role,
   ToolChoiceMode,
-} from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
-import { ErrorCode, ReasoningEffort } from "../../../gen/turnwire/packet/v1/common_pb.js";
-import { modelOf, type ModelConfig } from "../config.js";
-import { PROVIDER_STATE } from "./openai-chat-chunks.js";
-import { openAiChatQuirks, type OpenAiChatQuirks } from "./openai-chat-quirks.js";
-import { buildChatRequest } from "./openai-chat-request.js";
+} from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import { ErrorCode, ReasoningEffort } from "../../../../gen/turnwire/packet/v1/common_pb.js";
+import { modelOf, type ModelConfig } from "../../config.js";
+import { PROVIDER_STATE } from "./chunk-reader.js";
+import { openAiChatQuirks, type OpenAiChatQuirks } from "./vendors.js";
+import { buildChatRequest } from "./request.js";
 
 type InputInit = Parameters<typeof create<typeof CompletionInputSchema>>[1] & object;
 

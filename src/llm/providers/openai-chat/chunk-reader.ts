@@ -9,9 +9,9 @@ import {
   ProviderStateSchema,
   ServerToolCallSchema,
   type CompletionDelta,
-} from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
-import { ErrorCode, FinishReason } from "../../../gen/turnwire/packet/v1/common_pb.js";
-import { TurnError } from "../../lib/errors.js";
+} from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import { ErrorCode, FinishReason } from "../../../../gen/turnwire/packet/v1/common_pb.js";
+import { TurnError } from "../../../lib/errors.js";
 import {
   errorDelta,
   finishDelta,
@@ -19,13 +19,14 @@ import {
   serverToolCallDelta,
   usageDelta,
   warningDelta,
-} from "../deltas.js";
-import { finishReasonOf } from "../finish-reasons.js";
-import { readErrorFacts, upstreamError } from "../http/upstream-error.js";
-import { objectOf, stringOf, uint32Of, type Json } from "../json.js";
-import { AnswerWriter, type AnswerWriterOptions } from "./answer-writer.js";
-import { UsageFold } from "./openai-chat-usage.js";
-import type { CallsEnd } from "./tool-call-assembler.js";
+} from "../../deltas.js";
+import { finishReasonOf } from "../../finish-reasons.js";
+import { readErrorFacts, upstreamError } from "../../http/upstream-error.js";
+import { objectOf, stringOf, uint32Of, type Json } from "../../json.js";
+import type { EventReader } from "../dialect.js";
+import { AnswerWriter, type AnswerWriterOptions } from "../shared/answer-writer.js";
+import { UsageFold } from "./usage-fold.js";
+import type { CallsEnd } from "../shared/tool-call-assembler.js";
 
 /** The name under which signed reasoning travels in ProviderState, and is recognised when it comes back. */
 export const PROVIDER_STATE = "openai-chat/reasoning_details";
@@ -41,7 +42,7 @@ const MAX_WARNINGS = 8;
 const MAX_SERVER_RESULT_CHARS = 60_000;
 const MAX_STATE_CHARS = 256 * 1024;
 
-export class ChatChunkReader {
+export class ChatChunkReader implements EventReader {
   readonly #options: ChunkReaderOptions;
   readonly #answer: AnswerWriter;
   readonly #usage = new UsageFold();
@@ -72,8 +73,24 @@ export class ChatChunkReader {
     return this.#finish !== undefined && this.#finish !== FinishReason.OTHER;
   }
 
-  /** Takes one chunk, or the whole answer of a call that was not streamed. */
-  chunk(chunk: Json, out: CompletionDelta[]): void {
+  /** Takes one chunk. Under the name "error" all of it is the error, unless it has one inside. */
+  event(name: string, value: Json, out: CompletionDelta[]): void {
+    const isBare = name === "error" && Object.keys(objectOf(value["error"])).length === 0;
+    this.#chunk(isBare ? { error: value["error"] ?? value } : value, out);
+  }
+
+  /** Its end is its end mark. */
+  document(value: Json, out: CompletionDelta[]): void {
+    if (Array.isArray(value["choices"]) || value["error"]) {
+      this.#chunk(value, out);
+      this.done(out);
+    } else {
+      if (readErrorFacts(value).message !== "") this.#chunk({ error: value }, out);
+      this.eof(out, new TurnError(ErrorCode.UPSTREAM_MALFORMED));
+    }
+  }
+
+  #chunk(chunk: Json, out: CompletionDelta[]): void {
     if (this.#ended) return;
     this.#chunks++;
     if (this.#responseId === "") this.#responseId = stringOf(chunk["id"]);

@@ -1,11 +1,14 @@
 /** Each rule of the dialect on a body of its own: this suite needs no test data. */
 import { describe, expect, test } from "vitest";
-import { foldDeltas, type CompletionResult } from "../../../test/support/completion-result.js";
-import { createOpenAiChatDecoder, type OpenAiChatDecoderOptions } from "./openai-chat-decode.js";
+import { foldDeltas, type CompletionResult } from "../../../../test/support/completion-result.js";
+import { decoderOptions } from "../../../../test/support/decoder-options.js";
+import type { DecoderOptions } from "../dialect.js";
+import { DEFAULT_REASONING_TAGS } from "../shared/think-tags.js";
+import { createOpenAiChatDecoder } from "./dialect.js";
 
-function decode(body: string, options: OpenAiChatDecoderOptions = {}, cut = 0): CompletionResult {
+function decode(body: string, options: Partial<DecoderOptions> = {}, cut = 0): CompletionResult {
   const bytes = Buffer.from(body);
-  const decoder = createOpenAiChatDecoder(options);
+  const decoder = createOpenAiChatDecoder(decoderOptions(options));
   const deltas = [
     ...decoder.push(bytes.subarray(0, cut)),
     ...decoder.push(bytes.subarray(cut)),
@@ -36,7 +39,7 @@ interface Row {
   readonly name: string;
   readonly body: string;
   readonly want: Partial<CompletionResult>;
-  readonly options?: OpenAiChatDecoderOptions;
+  readonly options?: Partial<DecoderOptions>;
 }
 
 /** A complete call as the fold gives it. */
@@ -326,19 +329,19 @@ const CHUNKS: readonly Row[] = [
     name: "think tags with it",
     body: text("<th") + text("ink>a</think>b") + stop,
     want: { text: "b", reasoning: "a" },
-    options: { thinkTags: true },
+    options: { reasoningTags: DEFAULT_REASONING_TAGS },
   },
   {
     name: "think tag left open",
     body: text("<think>a") + choice({}, "length"),
     want: { reasoning: "a", reasoningOpen: true, finish: "length" },
-    options: { thinkTags: true },
+    options: { reasoningTags: DEFAULT_REASONING_TAGS },
   },
   {
     name: "think tags where the server says what is reasoning",
     body: choice({ reasoning: "r" }) + text("<think>a</think>") + stop,
     want: { reasoning: "r", text: "<think>a</think>" },
-    options: { thinkTags: true },
+    options: { reasoningTags: DEFAULT_REASONING_TAGS },
   },
 ];
 
@@ -748,7 +751,7 @@ describe("openai chat - limits", () => {
   });
 
   test("the connection fails after the finish - clean; before it - that failure", () => {
-    const failure = createOpenAiChatDecoder();
+    const failure = createOpenAiChatDecoder(decoderOptions());
     failure.push(Buffer.from(text("a") + stop));
     expect(failure.finishSeen).toBe(true);
     expect(foldDeltas(failure.end())).toMatchObject({ finish: "stop", error: undefined });

@@ -8,10 +8,10 @@
  * T4 a call's first delta carries its whole name; it is held back until the first argument or the next block.
  * T5 only calls whose arguments are a whole JSON object in an answer that ended properly are ever complete.
  */
-import type { CompletionDelta } from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
-import { toolCallDelta } from "../deltas.js";
-import { isJsonObject } from "../json.js";
-import { SurrogateJoiner } from "../well-formed.js";
+import type { CompletionDelta } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import { toolCallDelta } from "../../deltas.js";
+import { isJsonObject } from "../../json.js";
+import { SurrogateJoiner } from "../../well-formed.js";
 
 /** One element of `tool_calls`, its members as they were found. */
 export interface ToolCallFragment {

@@ -4,10 +4,10 @@
  * or half a surrogate pair. A3 a source is handed out with the text block it belongs to. A4 what is held back comes out
  * at the end of its block, at the latest at the end of the answer.
  */
-import type { CompletionDelta } from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
-import { contentDelta, reasoningDelta, refusalDelta } from "../deltas.js";
-import { ThinkTagSplitter, type TaggedPiece } from "../think-tags.js";
-import { SurrogateJoiner } from "../well-formed.js";
+import type { CompletionDelta } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import { contentDelta, reasoningDelta, refusalDelta } from "../../deltas.js";
+import { ThinkTagSplitter, type TaggedPiece } from "./think-tags.js";
+import { SurrogateJoiner } from "../../well-formed.js";
 import { SourceCollector } from "./source-collector.js";
 import {
   ToolCallAssembler,
@@ -19,8 +19,8 @@ import {
 export interface AnswerWriterOptions {
   /** Makes ids for calls whose server sent none. */
   readonly newCallId: () => string;
-  /** Take `<think>` tags out of the text. */
-  readonly thinkTags: boolean;
+  /** Names of the tags in which the model writes reasoning into its text; [] = it does not. */
+  readonly reasoningTags: readonly string[];
   /** The previous answer ended inside such a tag. */
   readonly reasoningOpen: boolean;
 }
@@ -44,7 +44,7 @@ export class AnswerWriter {
 
   constructor(options: AnswerWriterOptions) {
     this.#calls = new ToolCallAssembler(() => this.#openBlock("call"), options.newCallId);
-    this.#tags = options.thinkTags ? new ThinkTagSplitter(options.reasoningOpen) : undefined;
+    this.#tags = options.reasoningTags.length > 0 ? new ThinkTagSplitter(options.reasoningOpen) : undefined;
   }
 
   /** Anything was handed out, or is about to be. */

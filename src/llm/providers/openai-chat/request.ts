@@ -7,14 +7,14 @@ import {
   type ModelMessage,
   type ToolCallPart,
   type ToolDefinition,
-} from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
-import { ErrorCode, ReasoningEffort } from "../../../gen/turnwire/packet/v1/common_pb.js";
-import { assertNever } from "../../lib/assert-never.js";
-import { TurnError } from "../../lib/errors.js";
-import type { ModelConfig } from "../config.js";
-import { isJsonObject, objectOf, parseJson, type Json } from "../json.js";
-import { PROVIDER_STATE } from "./openai-chat-chunks.js";
-import type { OpenAiChatQuirks } from "./openai-chat-quirks.js";
+} from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import { ErrorCode, ReasoningEffort } from "../../../../gen/turnwire/packet/v1/common_pb.js";
+import { assertNever } from "../../../lib/assert-never.js";
+import { TurnError } from "../../../lib/errors.js";
+import type { ModelConfig } from "../../config.js";
+import { isJsonObject, objectOf, parseJson, type Json } from "../../json.js";
+import { PROVIDER_STATE } from "./chunk-reader.js";
+import type { OpenAiChatQuirks } from "./vendors.js";
 
 export interface ChatRequest {
   readonly body: Readonly<Record<string, unknown>>;

@@ -1,5 +1,5 @@
 /**
- * Servers that speak the OpenAI chat dialect: OpenAI, vLLM, LM Studio, llama.cpp, Ollama /v1 and their kin.
+ * Servers that are reached over HTTP, whatever their dialect: one attempt per call, nothing is repeated here.
  * Owns the connections to one server. Invariants: O1 when the call's signal aborts, its connection closes at once, also
  * while our reader holds us up. O2 every failure after the call was built is a delta, after what was decoded before it.
  * O3 keys never leave but in the request.
@@ -9,7 +9,7 @@ import { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
 import type { Clock } from "../../lib/clock.js";
 import { TurnError } from "../../lib/errors.js";
 import { newId } from "../../lib/ids.js";
-import type { LlmLimits, OpenAiChatProviderConfig } from "../config.js";
+import type { LlmLimits } from "../config.js";
 import { errorDelta } from "../deltas.js";
 import {
   connectionError,
@@ -20,76 +20,109 @@ import {
 } from "../http/upstream-client.js";
 import { errorFromResponse, retryAfterMs } from "../http/upstream-error.js";
 import { Watchdog } from "../http/watchdog.js";
-import { objectOf, parseJson, stringOf, uint32Of } from "../json.js";
-import { createOpenAiChatDecoder, type OpenAiChatDecoder } from "./openai-chat-decode.js";
-import { openAiChatQuirks } from "./openai-chat-quirks.js";
-import { buildChatRequest } from "./openai-chat-request.js";
+import { parseJson, stringOf, type Json } from "../json.js";
+import type { Dialect, DialectRequest, OutgoingRequest, StreamDecoder } from "./dialect.js";
 import type { CompletionCall, CompletionProvider, ListedModel } from "./provider.js";
 
 /** How long usage and the end mark may take once the server said how the answer ended. */
 const AFTER_FINISH_MS = 2_000;
 const MAX_MODEL_LIST_BYTES = 2 * 1024 * 1024;
-const MAX_LISTED_MODELS = 1_000;
 
-export function createOpenAiChatProvider(
-  config: OpenAiChatProviderConfig,
+export interface HttpProviderConfig {
+  readonly name: string;
+  /** Ends without a slash. */
+  readonly baseUrl: string;
+  /** Used where a call brings none. */
+  readonly apiKey: string | undefined;
+  /** Sent with each request; their values are kept as secret as the key. */
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+/** A provider for this server. */
+export function createHttpProvider(
+  dialect: Dialect,
+  config: HttpProviderConfig,
   limits: LlmLimits,
   clock: Clock,
 ): CompletionProvider {
-  const quirks = openAiChatQuirks(config.baseUrl, config.quirks);
-  const secrets = [config.apiKey ?? "", ...Object.values(config.headers)].filter((secret) => secret !== "");
   const client = new UpstreamClient({
     baseUrl: config.baseUrl,
-    headers: { ...(config.apiKey && { authorization: `Bearer ${config.apiKey}` }), ...config.headers },
     connectTimeoutMs: limits.connectTimeoutMs,
     maxConnections: limits.maxConnections,
   });
+  const server: Server = { dialect, config, limits, clock, client };
   return {
     name: config.name,
     prepare(call) {
-      const request = buildChatRequest(call.input, call.model, quirks);
-      const body = JSON.stringify(request.body);
+      const request = dialect.buildRequest(call.input, call.model);
       return {
         droppedParameters: request.dropped,
-        stream: () => streamAnswer({ client, clock, limits, secrets, call, body }),
+        stream: () => streamAnswer(server, call, request),
       };
     },
-    async listModels(signal) {
-      const response = await client.get("/models", signal);
-      if (response.statusCode !== 200) throw await responseError(response, secrets, clock);
-      const models = readModelList(await readText(response.body, MAX_MODEL_LIST_BYTES));
-      const chat = quirks.chatModels ? models.filter(({ id }) => quirks.chatModels?.test(id)) : models;
-      const preferred = quirks.preferredModels
-        .map((id) => chat.find((model) => model.id === id))
-        .find(Boolean);
-      return preferred ? [preferred, ...chat.filter((model) => model !== preferred)] : chat;
-    },
+    listModels: (signal) => listModels(server, signal),
     close: () => client.close(),
   };
 }
 
-interface AnswerStream {
-  readonly client: UpstreamClient;
-  readonly clock: Clock;
+interface Server {
+  readonly dialect: Dialect;
+  readonly config: HttpProviderConfig;
   readonly limits: LlmLimits;
-  readonly secrets: readonly string[];
-  readonly call: CompletionCall;
-  readonly body: string;
+  readonly clock: Clock;
+  readonly client: UpstreamClient;
+}
+
+async function listModels(server: Server, signal: AbortSignal): Promise<readonly ListedModel[]> {
+  const { modelList } = server.dialect;
+  if (!modelList) return [];
+  const call = { path: modelList.path, headers: { accept: "application/json" } };
+  const response = await send(server, "GET", call, server.config.apiKey, signal);
+  const secrets = secretsOf(server.config, server.config.apiKey);
+  if (response.statusCode !== 200) throw await responseError(response, secrets, server.clock);
+  const answer = parseJson(await readText(response.body, MAX_MODEL_LIST_BYTES));
+  if (typeof answer !== "object" || answer === null) throw new TurnError(ErrorCode.UPSTREAM_MALFORMED);
+  return modelList.read(answer as Json);
+}
+
+/** What must never show in an error. */
+function secretsOf(config: HttpProviderConfig, apiKey: string | undefined): string[] {
+  return [apiKey ?? "", ...Object.values(config.headers)].filter((secret) => secret !== "");
+}
+
+function send(
+  { dialect, config, client }: Server,
+  method: OutgoingRequest["method"],
+  call: Pick<DialectRequest, "path" | "headers"> & { readonly body?: string },
+  apiKey: string | undefined,
+  signal: AbortSignal,
+): Promise<UpstreamResponse> {
+  const headers = {
+    ...(call.body !== undefined && { "content-type": "application/json" }),
+    ...call.headers,
+    ...config.headers,
+  };
+  const url = `${config.baseUrl}${call.path}`;
+  const keys = dialect.authorize({ method, url, headers, body: call.body ?? "" }, apiKey);
+  // A configured header takes the place of the dialect's own.
+  const request = { method, path: call.path, headers: { ...keys, ...headers } };
+  return client.request(call.body === undefined ? request : { ...request, body: call.body }, signal);
 }
 
 async function* streamAnswer(
-  stream: AnswerStream,
+  server: Server,
+  call: CompletionCall,
+  request: DialectRequest,
 ): AsyncGenerator<readonly CompletionDelta[], void, undefined> {
-  const { call, clock } = stream;
   const connection = new AbortController();
   const closeConnection = (): void => connection.abort(call.signal.reason);
   call.signal.addEventListener("abort", closeConnection, { once: true }); // O1
   const stalled = (): void => connection.abort(new TurnError(ErrorCode.UPSTREAM_STALLED));
-  const watchdog = new Watchdog(clock, { ms: call.firstTokenTimeoutMs, expire: stalled });
+  const watchdog = new Watchdog(server.clock, { ms: call.firstTokenTimeoutMs, expire: stalled });
   let released = false;
   try {
     call.signal.throwIfAborted();
-    yield* answer(stream, connection.signal, watchdog, stalled);
+    yield* answer({ server, call, request, signal: connection.signal, watchdog, stalled });
     released = true;
   } catch (error) {
     call.signal.throwIfAborted();
@@ -102,31 +135,19 @@ async function* streamAnswer(
   }
 }
 
-async function* answer(
-  { client, clock, limits, secrets, call, body }: AnswerStream,
-  signal: AbortSignal,
-  watchdog: Watchdog,
-  stalled: () => void,
-): AsyncGenerator<readonly CompletionDelta[], void, undefined> {
-  const response = await client.post(
-    "/chat/completions",
-    body,
-    "text/event-stream, application/json",
-    signal,
-  );
-  if (response.statusCode < 200 || response.statusCode > 299)
-    throw await responseError(response, secrets, clock);
-  if (stringOf(response.headers["content-type"]).includes("text/html")) throw notAnAnswer();
-  const decoder = createOpenAiChatDecoder({
-    attempt: call.attempt,
-    newCallId: () => `call_${newId()}`,
-    secrets,
-    thinkTags: call.model.thinkTags,
-    reasoningOpen: call.input.reasoningOpen,
-    maxEventBytes: limits.maxEventBytes,
-    maxResponseBytes: limits.maxResponseBytes,
-  });
-  const stages = new Stages(watchdog, call, stalled);
+interface Attempt {
+  readonly server: Server;
+  readonly call: CompletionCall;
+  readonly request: DialectRequest;
+  readonly signal: AbortSignal;
+  readonly watchdog: Watchdog;
+  readonly stalled: () => void;
+}
+
+async function* answer(attempt: Attempt): AsyncGenerator<readonly CompletionDelta[], void, undefined> {
+  const { call, signal, watchdog } = attempt;
+  const { response, decoder } = await openAnswer(attempt);
+  const stages = new Stages(watchdog, call, attempt.stalled);
   const reads = response.body.iterator({ destroyOnReturn: false }) as AsyncIterator<Buffer>;
   let receivedBytes = 0;
   while (!decoder.ended) {
@@ -145,6 +166,36 @@ async function* answer(
   }
 }
 
+/** Sends the call. Throws the server's refusal. */
+async function openAnswer({
+  server,
+  call,
+  request,
+  signal,
+}: Attempt): Promise<{ readonly response: UpstreamResponse; readonly decoder: StreamDecoder }> {
+  const { dialect, config, limits, clock } = server;
+  const apiKey = call.apiKey ?? config.apiKey;
+  const secrets = secretsOf(config, apiKey);
+  const headers = { accept: dialect.accept, ...request.headers };
+  const body = JSON.stringify(request.body);
+  const response = await send(server, "POST", { path: request.path, headers, body }, apiKey, signal);
+  if (response.statusCode < 200 || response.statusCode > 299)
+    throw await responseError(response, secrets, clock);
+  const contentType = stringOf(response.headers["content-type"]);
+  if (contentType.includes("text/html")) throw notAnAnswer();
+  const decoder = dialect.createDecoder({
+    attempt: call.attempt,
+    newCallId: () => `call_${newId()}`,
+    secrets,
+    reasoningTags: call.model.reasoningTags,
+    reasoningOpen: call.input.reasoningOpen,
+    maxEventBytes: limits.maxEventBytes,
+    maxResponseBytes: limits.maxResponseBytes,
+    contentType,
+  });
+  return { response, decoder };
+}
+
 /** The next bytes; undefined at the end of the body; an error when the connection failed or was aborted. */
 async function nextRead(
   reads: AsyncIterator<Buffer>,
@@ -158,7 +209,7 @@ async function nextRead(
   }
 }
 
-function atEnd(decoder: OpenAiChatDecoder, failure: Error | undefined): CompletionDelta[] {
+function atEnd(decoder: StreamDecoder, failure: Error | undefined): CompletionDelta[] {
   return failure ? decoder.fail(TurnError.from(failure)) : decoder.end();
 }
 
@@ -212,23 +263,4 @@ function notAnAnswer(): TurnError {
   return new TurnError(ErrorCode.UPSTREAM_MALFORMED, {
     message: "the model provider answered with a web page: check its base URL",
   });
-}
-
-function readModelList(text: string): ListedModel[] {
-  const json = parseJson(text);
-  const list = Array.isArray(json) ? json : (objectOf(json)["data"] ?? objectOf(json)["models"]);
-  if (!Array.isArray(list)) throw new TurnError(ErrorCode.UPSTREAM_MALFORMED);
-  return (list as unknown[])
-    .map((item) => objectOf(item))
-    .map((item) => ({
-      id: stringOf(item["id"]) || stringOf(item["model"]) || stringOf(item["name"]),
-      ownedBy: stringOf(item["owned_by"]),
-      contextTokens:
-        uint32Of(item["context_length"]) ??
-        uint32Of(item["max_model_len"]) ??
-        uint32Of(item["context_window"]) ??
-        0,
-    }))
-    .filter(({ id }) => id !== "" && id.length <= 256)
-    .slice(0, MAX_LISTED_MODELS);
 }

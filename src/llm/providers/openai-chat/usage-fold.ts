@@ -1,7 +1,7 @@
 /** Token counts of the OpenAI chat dialect, folded into one shape. */
 import { create } from "@bufbuild/protobuf";
-import { UsageSchema, type Usage } from "../../../gen/turnwire/packet/v1/common_pb.js";
-import { objectOf, uint32Of } from "../json.js";
+import { UsageSchema, type Usage } from "../../../../gen/turnwire/packet/v1/common_pb.js";
+import { objectOf, uint32Of } from "../../json.js";
 
 /**
  * The newest counts of one answer. Servers repeat running totals, so the last value of each member wins and nothing is

@@ -3,10 +3,10 @@ import { create } from "@bufbuild/protobuf";
 import {
   CitationDeltaSchema,
   type CompletionDelta,
-} from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
-import { citationDelta } from "../deltas.js";
-import { objectOf, stringOf, uint32Of } from "../json.js";
-import { splitText } from "../well-formed.js";
+} from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import { citationDelta } from "../../deltas.js";
+import { objectOf, stringOf, uint32Of } from "../../json.js";
+import { splitText } from "../../well-formed.js";
 
 const MAX_SOURCES = 200;
 const MAX_SNIPPET_CHARS = 2_000;

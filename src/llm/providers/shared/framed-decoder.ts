@@ -1,0 +1,188 @@
+/**
+ * The stream of one answer, for all dialects: bytes in, deltas out. Pure: no I/O, no clock.
+ * Owns the framing (events, one JSON document or one JSON array, told apart by the content type or the first character) and
+ * the limits; what events mean is the reader's. Keeps D1 to D4 of StreamDecoder.
+ */
+import type { CompletionDelta } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import { ErrorCode } from "../../../../gen/turnwire/packet/v1/common_pb.js";
+import { TurnError } from "../../../lib/errors.js";
+import { isJsonObject, objectOf, parseJson } from "../../json.js";
+import type { EventReader, StreamDecoder } from "../dialect.js";
+import type { EventParser, TakeEvent } from "./event-parser.js";
+import { JsonArrayParser } from "./json-array.js";
+import { NdjsonParser } from "./ndjson.js";
+import { SseParser } from "./sse.js";
+
+export interface FramedDecoderSettings {
+  readonly reader: EventReader;
+  /** How the dialect streams: one of the text framings, or a parser of its own (it gets the largest event in bytes). */
+  readonly framing: "sse" | "ndjson" | ((maxEventBytes: number) => EventParser);
+  /** Of the response; "" = unknown. */
+  readonly contentType: string;
+  /** Largest single event, and largest document. */
+  readonly maxEventBytes: number;
+  readonly maxResponseBytes: number;
+}
+
+/** Makes the decoder of one response. */
+export function createFramedDecoder(settings: FramedDecoderSettings): StreamDecoder {
+  return new FramedDecoder(settings);
+}
+
+/** How the body goes on. A document is one event: it is collected and parsed at its end. */
+type Body =
+  | { readonly kind: "unknown"; readonly pieces: Uint8Array[] }
+  | { readonly kind: "document"; readonly pieces: Uint8Array[] }
+  | { readonly kind: "events"; readonly parser: EventParser };
+
+class FramedDecoder implements StreamDecoder {
+  readonly #settings: FramedDecoderSettings;
+  readonly #reader: EventReader;
+  #body: Body = { kind: "unknown", pieces: [] };
+  #bytes = 0;
+  /** Where the deltas of the running push go. */
+  #out: CompletionDelta[] = [];
+
+  constructor(settings: FramedDecoderSettings) {
+    this.#settings = settings;
+    this.#reader = settings.reader;
+  }
+
+  get ended(): boolean {
+    return this.#reader.ended;
+  }
+
+  get finishSeen(): boolean {
+    return this.#reader.finishSeen;
+  }
+
+  push(bytes: Uint8Array): CompletionDelta[] {
+    const out: CompletionDelta[] = [];
+    if (this.ended || bytes.length === 0) return out;
+    this.#bytes += bytes.length;
+    this.#run(out, () => {
+      if (this.#body.kind === "events") this.#body.parser.push(bytes, this.#take);
+      else this.#pushUnframed(bytes, this.#body.pieces);
+    });
+    const failure = this.#overflow();
+    if (failure) this.#reader.eof(out, failure);
+    return out;
+  }
+
+  end(): CompletionDelta[] {
+    const out: CompletionDelta[] = [];
+    if (this.ended) return out;
+    this.#run(out, () => {
+      if (this.#body.kind === "document") this.#document(Buffer.concat(this.#body.pieces).toString("utf8"));
+      else if (this.#body.kind === "events") this.#body.parser.end(this.#take);
+    });
+    if (!this.ended) this.#reader.eof(out);
+    return out;
+  }
+
+  fail(error: TurnError): CompletionDelta[] {
+    const out: CompletionDelta[] = [];
+    if (!this.ended) this.#reader.eof(out, error);
+    return out;
+  }
+
+  /** A parser that cannot go on ends the answer with its error. */
+  #run(out: CompletionDelta[], step: () => void): void {
+    this.#out = out;
+    try {
+      step();
+    } catch (error) {
+      if (!(error instanceof TurnError)) throw error;
+      this.#reader.eof(out, error);
+    }
+  }
+
+  #pushUnframed(bytes: Uint8Array, pieces: Uint8Array[]): void {
+    pieces.push(bytes);
+    if (this.#body.kind === "document") return;
+    const prefix = pieces.length === 1 ? bytes : Buffer.concat(pieces);
+    const kind = bodyKind(prefix, this.#settings);
+    if (kind === "document") {
+      this.#body = { kind, pieces };
+    } else if (kind !== "unknown") {
+      const parser = kind === "array" ? new JsonArrayParser(this.#settings.maxEventBytes) : this.#parser();
+      this.#body = { kind: "events", parser };
+      parser.push(prefix, this.#take);
+    }
+  }
+
+  #parser(): EventParser {
+    const { framing, maxEventBytes } = this.#settings;
+    if (framing === "sse") return new SseParser(maxEventBytes);
+    return framing === "ndjson" ? new NdjsonParser(maxEventBytes) : framing(maxEventBytes);
+  }
+
+  #overflow(): TurnError | undefined {
+    const { maxEventBytes, maxResponseBytes } = this.#settings;
+    if (this.#body.kind === "events" && this.#body.parser.overflowed) {
+      const message = "the model provider sent an event that is too large";
+      return new TurnError(ErrorCode.UPSTREAM_MALFORMED, { message });
+    }
+    if (this.#bytes <= (this.#body.kind === "events" ? maxResponseBytes : maxEventBytes)) return undefined;
+    return new TurnError(ErrorCode.SIZE_LIMIT, { message: "the model provider's answer is too large" });
+  }
+
+  readonly #take: TakeEvent = (name, data, whole) => {
+    if (this.#reader.ended || data === "") return;
+    const value = parseJson(data);
+    if (value !== undefined) this.#value(name, value);
+    else if (data.trim() === "[DONE]") this.#reader.done(this.#out);
+    else if (name === "error") this.#reader.errorText(data, this.#out);
+    else if (data.includes("\n")) this.#lines(name, data, whole);
+    else if (whole) this.#reader.malformed(this.#out);
+  };
+
+  /** Events that a server forgot to part by blank lines. */
+  #lines(name: string, data: string, whole: boolean): void {
+    for (const line of data.split("\n")) this.#take(name, line, whole);
+  }
+
+  #value(name: string, value: unknown): void {
+    if (value === null) return; // a keep-alive of some servers
+    if (typeof value === "object" && !Array.isArray(value))
+      this.#reader.event(name, objectOf(value), this.#out);
+    else if (name === "error") this.#reader.errorText(String(value), this.#out);
+    else this.#reader.malformed(this.#out);
+  }
+
+  /** An answer that was not streamed, or lines that were announced as one. Of one that is cut off nothing is kept. */
+  #document(body: string): void {
+    const text = body.slice(body.indexOf("{")); // a BOM may stand before it
+    const parsed = parseJson(text);
+    if (parsed !== undefined) this.#reader.document(objectOf(parsed), this.#out);
+    else if (isJsonObject(text.slice(0, text.indexOf("\n")))) this.#lines("", text, true);
+    else this.#reader.eof(this.#out, new TurnError(ErrorCode.UPSTREAM_TRUNCATED));
+  }
+}
+
+/** What the first characters say. `{` opens a document where events begin otherwise, `[` an array. A BOM decides nothing. */
+function bodyKind(
+  prefix: Uint8Array,
+  { framing, contentType }: FramedDecoderSettings,
+): Body["kind"] | "array" {
+  const at = prefix.findIndex((byte) => !isBlank(byte));
+  const first = prefix[at];
+  if (first === 0x5b) return "array";
+  if (first !== 0x7b) return first === undefined ? "unknown" : "events";
+  if (framing !== "ndjson" || /^application\/json\b/i.test(contentType)) return "document";
+  const next = prefix[at + 1];
+  if (next === undefined) return "unknown";
+  return next === 0x0a || next === 0x0d ? "document" : "events"; // a line holds a whole value
+}
+
+function isBlank(byte: number): boolean {
+  return (
+    byte === 0x20 ||
+    byte === 0x0a ||
+    byte === 0x0d ||
+    byte === 0x09 ||
+    byte === 0xef ||
+    byte === 0xbb ||
+    byte === 0xbf
+  );
+}
