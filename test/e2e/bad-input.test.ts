@@ -22,7 +22,6 @@ import {
   SessionBusySchema,
 } from "../../gen/turnwire/chat/v1/errors_pb.js";
 import {
-  CitationMode,
   DoubleSendPolicy,
   OnInterrupt,
   ToolCallingMode,
@@ -295,7 +294,6 @@ describe("a bad request stores nothing", () => {
     ["models[0].direct", { models: [{ modelId: "mine", direct: { api: "openai", upstreamModel: "m" } }] }],
     ["options.deep_research", { options: { deepResearch: true } }],
     ["options.tool_calling", { options: { toolCalling: ToolCallingMode.PROMPTED } }],
-    ["options.citation_mode", { options: { citationMode: CitationMode.REMOVE } }],
     ["options.features", { options: { features: { flags: { web: true } } } }],
     ["options.filters", { options: { filters: { filterIds: ["f"] } } }],
     ["options.search_filters", { options: { searchFilters: { tags: ["t"] } } }],
