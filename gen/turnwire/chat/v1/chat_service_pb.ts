@@ -2932,7 +2932,8 @@ export type GetDocumentRequest = Message<"turnwire.chat.v1.GetDocumentRequest"> 
   documentId: string;
 
   /**
-   * next_part_token of the part before. Empty = the first part.
+   * Where the part begins: next_part_token of the part before, or a position in the text, in code points, as a decimal
+   * number, for example Document.start_char of a citation. Empty = at the beginning.
    *
    * @generated from field: string part_token = 2;
    */
@@ -2967,7 +2968,7 @@ export type GetDocumentResponse = Message<"turnwire.chat.v1.GetDocumentResponse"
   text: string;
 
   /**
-   * For the next part. Empty = no more.
+   * For the next part: the position where it begins. Empty = no more.
    *
    * @generated from field: string next_part_token = 3;
    */

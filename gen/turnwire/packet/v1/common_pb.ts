@@ -254,7 +254,8 @@ export type Document = Message<"turnwire.packet.v1.Document"> & {
   title: string;
 
   /**
-   * Where it came from, http or https. Empty for documents without an address.
+   * Where it came from, http or https; of a document that was added without an address, the path of the page that shows it
+   * at the place: "/#/documents/<id>?at=<start_char>". Empty for documents that cannot be opened.
    *
    * @generated from field: string url = 3;
    */

@@ -19,7 +19,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file turnwire/tool/v1/tool_service.proto.
  */
 export const file_turnwire_tool_v1_tool_service: GenFile = /*@__PURE__*/
-  fileDesc("CiN0dXJud2lyZS90b29sL3YxL3Rvb2xfc2VydmljZS5wcm90bxIQdHVybndpcmUudG9vbC52MSKSAgoKVG9vbENhbGxlchIwCgl0ZW5hbnRfaWQYASABKAlCHbpIGnIYKIACMhNeW15ceDAwLVx4MWZceDdmXSokEi4KB3VzZXJfaWQYAiABKAlCHbpIGnIYKIACMhNeW15ceDAwLVx4MWZceDdmXSokEjAKCnNlc3Npb25faWQYAyABKAlCHLpIGXIXKIABMhJeW0EtWmEtejAtOV8uOi1dKiQSLQoHdHVybl9pZBgEIAEoCUIcukgZchcogAEyEl5bQS1aYS16MC05Xy46LV0qJBINCgVlcG9jaBgFIAEoDRIRCglpbmNvZ25pdG8YBiABKAgSHwoMc2lnbmVkX2NsYWltGAcgASgJQgm6SAZyBCiAgAEiewoQTGlzdFRvb2xzUmVxdWVzdBIsCgZjYWxsZXIYASABKAsyHC50dXJud2lyZS50b29sLnYxLlRvb2xDYWxsZXISHAoKcGFnZV90b2tlbhgCIAEoCUIIukgFcgMogAgSGwoJcGFnZV9zaXplGAMgASgNQgi6SAUqAxjoByJlChFMaXN0VG9vbHNSZXNwb25zZRIlCgV0b29scxgBIAMoCzIWLnR1cm53aXJlLnRvb2wudjEuVG9vbBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEAoIcmV2aXNpb24YAyABKAkiuwMKBFRvb2wSDwoHdG9vbF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEhQKDGRpc3BsYXlfbmFtZRgDIAEoCRITCgtkZXNjcmlwdGlvbhgEIAEoCRIeChZwYXJhbWV0ZXJzX2pzb25fc2NoZW1hGAUgASgJEhIKCmlkZW1wb3RlbnQYBiABKAgSFgoObmVlZHNfYXBwcm92YWwYByABKAgSEgoKc3RvcHNfdHVybhgIIAEoCBIQCghjaXRlYWJsZRgJIAEoCBITCgtjbGllbnRfc2lkZRgKIAEoCBIZChFzdHJlYW1zX2FyZ3VtZW50cxgLIAEoCBIqCgd0aW1lb3V0GAwgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhcKD21heF9jb25jdXJyZW5jeRgNIAEoDRIYChBtYXhfb3V0cHV0X2J5dGVzGA4gASgNEhYKDm1lcmdlX2FyZ3VtZW50GA8gASgJEg4KBnNvdXJjZRgQIAEoCRISCgpuZWVkc19hdXRoGBEgASgIEiwKBmZhbWlseRgSIAEoDjIcLnR1cm53aXJlLnRvb2wudjEuVG9vbEZhbWlseSKjBQoSRXhlY3V0ZVRvb2xSZXF1ZXN0EiwKBmNhbGxlchgBIAEoCzIcLnR1cm53aXJlLnRvb2wudjEuVG9vbENhbGxlchItCgdjYWxsX2lkGAIgASgJQhy6SBlyFyiAATISXltBLVphLXowLTlfLjotXSokEjAKB3Rvb2xfaWQYAyABKAlCH7pIHHIaEAEogAIyE15bXlx4MDAtXHgxZlx4N2ZdKiQSIQoOYXJndW1lbnRzX2pzb24YBCABKAlCCbpIBnIEKICAQBI4Cg9pZGVtcG90ZW5jeV9rZXkYBSABKAlCH7pIHHIaEAEogAIyE15bXlx4MDAtXHgxZlx4N2ZdKiQSLAoIZGVhZGxpbmUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjcKBWZpbGVzGAcgAygLMh4udHVybndpcmUucGFja2V0LnYxLkF0dGFjaG1lbnRCCLpIBZIBAhBAEmUKC2NyZWRlbnRpYWxzGAggAygLMjUudHVybndpcmUudG9vbC52MS5FeGVjdXRlVG9vbFJlcXVlc3QuQ3JlZGVudGlhbHNFbnRyeUIZukgWmgETEEAiB3IFEAEogAIqBnIEKICAARITCgtyZXN1bHRfb25seRgJIAEoCBIdChVmaXJzdF9jaXRhdGlvbl9udW1iZXIYCiABKA0SMgoLYXBwcm92ZWRfYnkYCyABKAlCHbpIGnIYKIACMhNeW15ceDAwLVx4MWZceDdmXSokEh0KCnVzZXJfcXVlcnkYDCABKAlCCbpIBnIEKICAIBIYChBtYXhfbW9kZWxfdG9rZW5zGA0gASgNGjIKEENyZWRlbnRpYWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASK0AQoTRXhlY3V0ZVRvb2xSZXNwb25zZRIuCgZwYWNrZXQYASABKAsyHC50dXJud2lyZS50b29sLnYxLlRvb2xQYWNrZXRIABIuCgZyZXN1bHQYAiABKAsyHC50dXJud2lyZS50b29sLnYxLlRvb2xSZXN1bHRIABI0CglrZWVwYWxpdmUYAyABKAsyHy50dXJud2lyZS50b29sLnYxLlRvb2xLZWVwYWxpdmVIAEIHCgVldmVudCI4CgpUb29sUGFja2V0EioKBnBhY2tldBgBIAEoCzIaLnR1cm53aXJlLnBhY2tldC52MS5QYWNrZXQiDwoNVG9vbEtlZXBhbGl2ZSKwAgoKVG9vbFJlc3VsdBIuCgdvdXRjb21lGAEgASgOMh0udHVybndpcmUudG9vbC52MS5Ub29sT3V0Y29tZRISCgptb2RlbF90ZXh0GAIgASgJEhEKCXRydW5jYXRlZBgDIAEoCBIvCglkb2N1bWVudHMYBCADKAsyHC50dXJud2lyZS5wYWNrZXQudjEuRG9jdW1lbnQSLQoFZmlsZXMYBSADKAsyHi50dXJud2lyZS5wYWNrZXQudjEuQXR0YWNobWVudBIsCgVlcnJvchgGIAEoCzIdLnR1cm53aXJlLnBhY2tldC52MS5UdXJuRXJyb3ISKAoFdXNhZ2UYByABKAsyGS50dXJud2lyZS5wYWNrZXQudjEuVXNhZ2USEwoLcmVzdWx0X2pzb24YCCABKAkifAoSR2V0VG9vbENhbGxSZXF1ZXN0EiwKBmNhbGxlchgBIAEoCzIcLnR1cm53aXJlLnRvb2wudjEuVG9vbENhbGxlchI4Cg9pZGVtcG90ZW5jeV9rZXkYAiABKAlCH7pIHHIaEAEogAIyE15bXlx4MDAtXHgxZlx4N2ZdKiQicwoTR2V0VG9vbENhbGxSZXNwb25zZRIuCgVzdGF0ZRgBIAEoDjIfLnR1cm53aXJlLnRvb2wudjEuVG9vbENhbGxTdGF0ZRIsCgZyZXN1bHQYAiABKAsyHC50dXJud2lyZS50b29sLnYxLlRvb2xSZXN1bHQifwoVQ2FuY2VsVG9vbENhbGxSZXF1ZXN0EiwKBmNhbGxlchgBIAEoCzIcLnR1cm53aXJlLnRvb2wudjEuVG9vbENhbGxlchI4Cg9pZGVtcG90ZW5jeV9rZXkYAiABKAlCH7pIHHIaEAEogAIyE15bXlx4MDAtXHgxZlx4N2ZdKiQiSAoWQ2FuY2VsVG9vbENhbGxSZXNwb25zZRIuCgVzdGF0ZRgBIAEoDjIfLnR1cm53aXJlLnRvb2wudjEuVG9vbENhbGxTdGF0ZSrJAQoLVG9vbE91dGNvbWUSHAoYVE9PTF9PVVRDT01FX1VOU1BFQ0lGSUVEEAASEwoPVE9PTF9PVVRDT01FX09LEAESFgoSVE9PTF9PVVRDT01FX0VSUk9SEAISGAoUVE9PTF9PVVRDT01FX1RJTUVPVVQQAxIaChZUT09MX09VVENPTUVfQ0FOQ0VMTEVEEAQSIAocVE9PTF9PVVRDT01FX1VOS05PV05fT1VUQ09NRRAFEhcKE1RPT0xfT1VUQ09NRV9ERU5JRUQQBiqqAQoNVG9vbENhbGxTdGF0ZRIfChtUT09MX0NBTExfU1RBVEVfVU5TUEVDSUZJRUQQABIcChhUT09MX0NBTExfU1RBVEVfTk9UX1NFRU4QARIfChtUT09MX0NBTExfU1RBVEVfRElTUEFUQ0hJTkcQAhIbChdUT09MX0NBTExfU1RBVEVfU0VUVExFRBADEhwKGFRPT0xfQ0FMTF9TVEFURV9JTl9ET1VCVBAEKu0BCgpUb29sRmFtaWx5EhsKF1RPT0xfRkFNSUxZX1VOU1BFQ0lGSUVEEAASFgoSVE9PTF9GQU1JTFlfQ1VTVE9NEAESFgoSVE9PTF9GQU1JTFlfU0VBUkNIEAISGAoUVE9PTF9GQU1JTFlfT1BFTl9VUkwQAxIVChFUT09MX0ZBTUlMWV9JTUFHRRAEEhYKElRPT0xfRkFNSUxZX1BZVEhPThAFEhsKF1RPT0xfRkFNSUxZX0ZJTEVfUkVBREVSEAYSFgoSVE9PTF9GQU1JTFlfTUVNT1JZEAcSFAoQVE9PTF9GQU1JTFlfQkFTSBAIMpEDCgtUb29sU2VydmljZRJZCglMaXN0VG9vbHMSIi50dXJud2lyZS50b29sLnYxLkxpc3RUb29sc1JlcXVlc3QaIy50dXJud2lyZS50b29sLnYxLkxpc3RUb29sc1Jlc3BvbnNlIgOQAgESXAoLRXhlY3V0ZVRvb2wSJC50dXJud2lyZS50b29sLnYxLkV4ZWN1dGVUb29sUmVxdWVzdBolLnR1cm53aXJlLnRvb2wudjEuRXhlY3V0ZVRvb2xSZXNwb25zZTABEl8KC0dldFRvb2xDYWxsEiQudHVybndpcmUudG9vbC52MS5HZXRUb29sQ2FsbFJlcXVlc3QaJS50dXJud2lyZS50b29sLnYxLkdldFRvb2xDYWxsUmVzcG9uc2UiA5ACARJoCg5DYW5jZWxUb29sQ2FsbBInLnR1cm53aXJlLnRvb2wudjEuQ2FuY2VsVG9vbENhbGxSZXF1ZXN0GigudHVybndpcmUudG9vbC52MS5DYW5jZWxUb29sQ2FsbFJlc3BvbnNlIgOQAgJiBnByb3RvMw", [file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp, file_turnwire_packet_v1_common, file_turnwire_packet_v1_packet]);
+  fileDesc("CiN0dXJud2lyZS90b29sL3YxL3Rvb2xfc2VydmljZS5wcm90bxIQdHVybndpcmUudG9vbC52MSKSAgoKVG9vbENhbGxlchIwCgl0ZW5hbnRfaWQYASABKAlCHbpIGnIYKIACMhNeW15ceDAwLVx4MWZceDdmXSokEi4KB3VzZXJfaWQYAiABKAlCHbpIGnIYKIACMhNeW15ceDAwLVx4MWZceDdmXSokEjAKCnNlc3Npb25faWQYAyABKAlCHLpIGXIXKIABMhJeW0EtWmEtejAtOV8uOi1dKiQSLQoHdHVybl9pZBgEIAEoCUIcukgZchcogAEyEl5bQS1aYS16MC05Xy46LV0qJBINCgVlcG9jaBgFIAEoDRIRCglpbmNvZ25pdG8YBiABKAgSHwoMc2lnbmVkX2NsYWltGAcgASgJQgm6SAZyBCiAgAEiewoQTGlzdFRvb2xzUmVxdWVzdBIsCgZjYWxsZXIYASABKAsyHC50dXJud2lyZS50b29sLnYxLlRvb2xDYWxsZXISHAoKcGFnZV90b2tlbhgCIAEoCUIIukgFcgMogAgSGwoJcGFnZV9zaXplGAMgASgNQgi6SAUqAxjoByJlChFMaXN0VG9vbHNSZXNwb25zZRIlCgV0b29scxgBIAMoCzIWLnR1cm53aXJlLnRvb2wudjEuVG9vbBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEAoIcmV2aXNpb24YAyABKAkiuwMKBFRvb2wSDwoHdG9vbF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEhQKDGRpc3BsYXlfbmFtZRgDIAEoCRITCgtkZXNjcmlwdGlvbhgEIAEoCRIeChZwYXJhbWV0ZXJzX2pzb25fc2NoZW1hGAUgASgJEhIKCmlkZW1wb3RlbnQYBiABKAgSFgoObmVlZHNfYXBwcm92YWwYByABKAgSEgoKc3RvcHNfdHVybhgIIAEoCBIQCghjaXRlYWJsZRgJIAEoCBITCgtjbGllbnRfc2lkZRgKIAEoCBIZChFzdHJlYW1zX2FyZ3VtZW50cxgLIAEoCBIqCgd0aW1lb3V0GAwgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhcKD21heF9jb25jdXJyZW5jeRgNIAEoDRIYChBtYXhfb3V0cHV0X2J5dGVzGA4gASgNEhYKDm1lcmdlX2FyZ3VtZW50GA8gASgJEg4KBnNvdXJjZRgQIAEoCRISCgpuZWVkc19hdXRoGBEgASgIEiwKBmZhbWlseRgSIAEoDjIcLnR1cm53aXJlLnRvb2wudjEuVG9vbEZhbWlseSLYBQoSRXhlY3V0ZVRvb2xSZXF1ZXN0EiwKBmNhbGxlchgBIAEoCzIcLnR1cm53aXJlLnRvb2wudjEuVG9vbENhbGxlchItCgdjYWxsX2lkGAIgASgJQhy6SBlyFyiAATISXltBLVphLXowLTlfLjotXSokEjAKB3Rvb2xfaWQYAyABKAlCH7pIHHIaEAEogAIyE15bXlx4MDAtXHgxZlx4N2ZdKiQSIQoOYXJndW1lbnRzX2pzb24YBCABKAlCCbpIBnIEKICAQBI4Cg9pZGVtcG90ZW5jeV9rZXkYBSABKAlCH7pIHHIaEAEogAIyE15bXlx4MDAtXHgxZlx4N2ZdKiQSLAoIZGVhZGxpbmUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjcKBWZpbGVzGAcgAygLMh4udHVybndpcmUucGFja2V0LnYxLkF0dGFjaG1lbnRCCLpIBZIBAhBAEmUKC2NyZWRlbnRpYWxzGAggAygLMjUudHVybndpcmUudG9vbC52MS5FeGVjdXRlVG9vbFJlcXVlc3QuQ3JlZGVudGlhbHNFbnRyeUIZukgWmgETEEAiB3IFEAEogAIqBnIEKICAARITCgtyZXN1bHRfb25seRgJIAEoCBIdChVmaXJzdF9jaXRhdGlvbl9udW1iZXIYCiABKA0SMgoLYXBwcm92ZWRfYnkYCyABKAlCHbpIGnIYKIACMhNeW15ceDAwLVx4MWZceDdmXSokEh0KCnVzZXJfcXVlcnkYDCABKAlCCbpIBnIEKICAIBIYChBtYXhfbW9kZWxfdG9rZW5zGA0gASgNEjMKDHNlYXJjaF9zY29wZRgOIAEoCzIdLnR1cm53aXJlLnRvb2wudjEuU2VhcmNoU2NvcGUaMgoQQ3JlZGVudGlhbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBItcBCgtTZWFyY2hTY29wZRIZCgdzb3VyY2VzGAEgAygJQgi6SAWSAQIQQBIdCgtwcm9qZWN0X2lkcxgCIAMoCUIIukgFkgECEEASFgoEdGFncxgDIAMoCUIIukgFkgECECASHwoMZG9jdW1lbnRfaWRzGAQgAygJQgm6SAaSAQMQgAISKQoFYWZ0ZXIYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEioKBmJlZm9yZRgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAitAEKE0V4ZWN1dGVUb29sUmVzcG9uc2USLgoGcGFja2V0GAEgASgLMhwudHVybndpcmUudG9vbC52MS5Ub29sUGFja2V0SAASLgoGcmVzdWx0GAIgASgLMhwudHVybndpcmUudG9vbC52MS5Ub29sUmVzdWx0SAASNAoJa2VlcGFsaXZlGAMgASgLMh8udHVybndpcmUudG9vbC52MS5Ub29sS2VlcGFsaXZlSABCBwoFZXZlbnQiOAoKVG9vbFBhY2tldBIqCgZwYWNrZXQYASABKAsyGi50dXJud2lyZS5wYWNrZXQudjEuUGFja2V0Ig8KDVRvb2xLZWVwYWxpdmUisAIKClRvb2xSZXN1bHQSLgoHb3V0Y29tZRgBIAEoDjIdLnR1cm53aXJlLnRvb2wudjEuVG9vbE91dGNvbWUSEgoKbW9kZWxfdGV4dBgCIAEoCRIRCgl0cnVuY2F0ZWQYAyABKAgSLwoJZG9jdW1lbnRzGAQgAygLMhwudHVybndpcmUucGFja2V0LnYxLkRvY3VtZW50Ei0KBWZpbGVzGAUgAygLMh4udHVybndpcmUucGFja2V0LnYxLkF0dGFjaG1lbnQSLAoFZXJyb3IYBiABKAsyHS50dXJud2lyZS5wYWNrZXQudjEuVHVybkVycm9yEigKBXVzYWdlGAcgASgLMhkudHVybndpcmUucGFja2V0LnYxLlVzYWdlEhMKC3Jlc3VsdF9qc29uGAggASgJInwKEkdldFRvb2xDYWxsUmVxdWVzdBIsCgZjYWxsZXIYASABKAsyHC50dXJud2lyZS50b29sLnYxLlRvb2xDYWxsZXISOAoPaWRlbXBvdGVuY3lfa2V5GAIgASgJQh+6SBxyGhABKIACMhNeW15ceDAwLVx4MWZceDdmXSokInMKE0dldFRvb2xDYWxsUmVzcG9uc2USLgoFc3RhdGUYASABKA4yHy50dXJud2lyZS50b29sLnYxLlRvb2xDYWxsU3RhdGUSLAoGcmVzdWx0GAIgASgLMhwudHVybndpcmUudG9vbC52MS5Ub29sUmVzdWx0In8KFUNhbmNlbFRvb2xDYWxsUmVxdWVzdBIsCgZjYWxsZXIYASABKAsyHC50dXJud2lyZS50b29sLnYxLlRvb2xDYWxsZXISOAoPaWRlbXBvdGVuY3lfa2V5GAIgASgJQh+6SBxyGhABKIACMhNeW15ceDAwLVx4MWZceDdmXSokIkgKFkNhbmNlbFRvb2xDYWxsUmVzcG9uc2USLgoFc3RhdGUYASABKA4yHy50dXJud2lyZS50b29sLnYxLlRvb2xDYWxsU3RhdGUqyQEKC1Rvb2xPdXRjb21lEhwKGFRPT0xfT1VUQ09NRV9VTlNQRUNJRklFRBAAEhMKD1RPT0xfT1VUQ09NRV9PSxABEhYKElRPT0xfT1VUQ09NRV9FUlJPUhACEhgKFFRPT0xfT1VUQ09NRV9USU1FT1VUEAMSGgoWVE9PTF9PVVRDT01FX0NBTkNFTExFRBAEEiAKHFRPT0xfT1VUQ09NRV9VTktOT1dOX09VVENPTUUQBRIXChNUT09MX09VVENPTUVfREVOSUVEEAYqqgEKDVRvb2xDYWxsU3RhdGUSHwobVE9PTF9DQUxMX1NUQVRFX1VOU1BFQ0lGSUVEEAASHAoYVE9PTF9DQUxMX1NUQVRFX05PVF9TRUVOEAESHwobVE9PTF9DQUxMX1NUQVRFX0RJU1BBVENISU5HEAISGwoXVE9PTF9DQUxMX1NUQVRFX1NFVFRMRUQQAxIcChhUT09MX0NBTExfU1RBVEVfSU5fRE9VQlQQBCrtAQoKVG9vbEZhbWlseRIbChdUT09MX0ZBTUlMWV9VTlNQRUNJRklFRBAAEhYKElRPT0xfRkFNSUxZX0NVU1RPTRABEhYKElRPT0xfRkFNSUxZX1NFQVJDSBACEhgKFFRPT0xfRkFNSUxZX09QRU5fVVJMEAMSFQoRVE9PTF9GQU1JTFlfSU1BR0UQBBIWChJUT09MX0ZBTUlMWV9QWVRIT04QBRIbChdUT09MX0ZBTUlMWV9GSUxFX1JFQURFUhAGEhYKElRPT0xfRkFNSUxZX01FTU9SWRAHEhQKEFRPT0xfRkFNSUxZX0JBU0gQCDKRAwoLVG9vbFNlcnZpY2USWQoJTGlzdFRvb2xzEiIudHVybndpcmUudG9vbC52MS5MaXN0VG9vbHNSZXF1ZXN0GiMudHVybndpcmUudG9vbC52MS5MaXN0VG9vbHNSZXNwb25zZSIDkAIBElwKC0V4ZWN1dGVUb29sEiQudHVybndpcmUudG9vbC52MS5FeGVjdXRlVG9vbFJlcXVlc3QaJS50dXJud2lyZS50b29sLnYxLkV4ZWN1dGVUb29sUmVzcG9uc2UwARJfCgtHZXRUb29sQ2FsbBIkLnR1cm53aXJlLnRvb2wudjEuR2V0VG9vbENhbGxSZXF1ZXN0GiUudHVybndpcmUudG9vbC52MS5HZXRUb29sQ2FsbFJlc3BvbnNlIgOQAgESaAoOQ2FuY2VsVG9vbENhbGwSJy50dXJud2lyZS50b29sLnYxLkNhbmNlbFRvb2xDYWxsUmVxdWVzdBooLnR1cm53aXJlLnRvb2wudjEuQ2FuY2VsVG9vbENhbGxSZXNwb25zZSIDkAICYgZwcm90bzM", [file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp, file_turnwire_packet_v1_common, file_turnwire_packet_v1_packet]);
 
 /**
  * On whose behalf a tool runs. Filled by the chat service; the peer trusts it.
@@ -390,6 +390,13 @@ export type ExecuteToolRequest = Message<"turnwire.tool.v1.ExecuteToolRequest"> 
    * @generated from field: uint32 max_model_tokens = 13;
    */
   maxModelTokens: number;
+
+  /**
+   * What narrows a search of the caller's own documents. Absent = nothing does.
+   *
+   * @generated from field: turnwire.tool.v1.SearchScope search_scope = 14;
+   */
+  searchScope?: SearchScope | undefined;
 };
 
 /**
@@ -398,6 +405,62 @@ export type ExecuteToolRequest = Message<"turnwire.tool.v1.ExecuteToolRequest"> 
  */
 export const ExecuteToolRequestSchema: GenMessage<ExecuteToolRequest> = /*@__PURE__*/
   messageDesc(file_turnwire_tool_v1_tool_service, 4);
+
+/**
+ * What narrows a search of own documents. All that is set must hold.
+ *
+ * @generated from message turnwire.tool.v1.SearchScope
+ */
+export type SearchScope = Message<"turnwire.tool.v1.SearchScope"> & {
+  /**
+   * Kinds of origin ("upload", "web", "text"), at most 64. Empty = all.
+   *
+   * @generated from field: repeated string sources = 1;
+   */
+  sources: string[];
+
+  /**
+   * Projects, at most 64. Empty = all.
+   *
+   * @generated from field: repeated string project_ids = 2;
+   */
+  projectIds: string[];
+
+  /**
+   * Only documents with all of these tags, at most 32.
+   *
+   * @generated from field: repeated string tags = 3;
+   */
+  tags: string[];
+
+  /**
+   * Only these documents, at most 256. Empty = all.
+   *
+   * @generated from field: repeated string document_ids = 4;
+   */
+  documentIds: string[];
+
+  /**
+   * Only documents added from this time on.
+   *
+   * @generated from field: google.protobuf.Timestamp after = 5;
+   */
+  after?: Timestamp | undefined;
+
+  /**
+   * Only documents added up to this time.
+   *
+   * @generated from field: google.protobuf.Timestamp before = 6;
+   */
+  before?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message turnwire.tool.v1.SearchScope.
+ * Use `create(SearchScopeSchema)` to create a new message.
+ */
+export const SearchScopeSchema: GenMessage<SearchScope> = /*@__PURE__*/
+  messageDesc(file_turnwire_tool_v1_tool_service, 5);
 
 /**
  * What the call did next.
@@ -442,7 +505,7 @@ export type ExecuteToolResponse = Message<"turnwire.tool.v1.ExecuteToolResponse"
  * Use `create(ExecuteToolResponseSchema)` to create a new message.
  */
 export const ExecuteToolResponseSchema: GenMessage<ExecuteToolResponse> = /*@__PURE__*/
-  messageDesc(file_turnwire_tool_v1_tool_service, 5);
+  messageDesc(file_turnwire_tool_v1_tool_service, 6);
 
 /**
  * A packet of the call. Its seq is 0 and its placement relative to the call: the lane adds turn, tab, lane and seq.
@@ -463,7 +526,7 @@ export type ToolPacket = Message<"turnwire.tool.v1.ToolPacket"> & {
  * Use `create(ToolPacketSchema)` to create a new message.
  */
 export const ToolPacketSchema: GenMessage<ToolPacket> = /*@__PURE__*/
-  messageDesc(file_turnwire_tool_v1_tool_service, 6);
+  messageDesc(file_turnwire_tool_v1_tool_service, 7);
 
 /**
  * A sign of life.
@@ -478,7 +541,7 @@ export type ToolKeepalive = Message<"turnwire.tool.v1.ToolKeepalive"> & {
  * Use `create(ToolKeepaliveSchema)` to create a new message.
  */
 export const ToolKeepaliveSchema: GenMessage<ToolKeepalive> = /*@__PURE__*/
-  messageDesc(file_turnwire_tool_v1_tool_service, 7);
+  messageDesc(file_turnwire_tool_v1_tool_service, 8);
 
 /**
  * What came of a call.
@@ -548,7 +611,7 @@ export type ToolResult = Message<"turnwire.tool.v1.ToolResult"> & {
  * Use `create(ToolResultSchema)` to create a new message.
  */
 export const ToolResultSchema: GenMessage<ToolResult> = /*@__PURE__*/
-  messageDesc(file_turnwire_tool_v1_tool_service, 8);
+  messageDesc(file_turnwire_tool_v1_tool_service, 9);
 
 /**
  * Names a call.
@@ -576,7 +639,7 @@ export type GetToolCallRequest = Message<"turnwire.tool.v1.GetToolCallRequest"> 
  * Use `create(GetToolCallRequestSchema)` to create a new message.
  */
 export const GetToolCallRequestSchema: GenMessage<GetToolCallRequest> = /*@__PURE__*/
-  messageDesc(file_turnwire_tool_v1_tool_service, 9);
+  messageDesc(file_turnwire_tool_v1_tool_service, 10);
 
 /**
  * What became of a call.
@@ -604,7 +667,7 @@ export type GetToolCallResponse = Message<"turnwire.tool.v1.GetToolCallResponse"
  * Use `create(GetToolCallResponseSchema)` to create a new message.
  */
 export const GetToolCallResponseSchema: GenMessage<GetToolCallResponse> = /*@__PURE__*/
-  messageDesc(file_turnwire_tool_v1_tool_service, 10);
+  messageDesc(file_turnwire_tool_v1_tool_service, 11);
 
 /**
  * Names a call to cancel.
@@ -632,7 +695,7 @@ export type CancelToolCallRequest = Message<"turnwire.tool.v1.CancelToolCallRequ
  * Use `create(CancelToolCallRequestSchema)` to create a new message.
  */
 export const CancelToolCallRequestSchema: GenMessage<CancelToolCallRequest> = /*@__PURE__*/
-  messageDesc(file_turnwire_tool_v1_tool_service, 11);
+  messageDesc(file_turnwire_tool_v1_tool_service, 12);
 
 /**
  * The call after that.
@@ -653,7 +716,7 @@ export type CancelToolCallResponse = Message<"turnwire.tool.v1.CancelToolCallRes
  * Use `create(CancelToolCallResponseSchema)` to create a new message.
  */
 export const CancelToolCallResponseSchema: GenMessage<CancelToolCallResponse> = /*@__PURE__*/
-  messageDesc(file_turnwire_tool_v1_tool_service, 12);
+  messageDesc(file_turnwire_tool_v1_tool_service, 13);
 
 /**
  * How a call ended.
