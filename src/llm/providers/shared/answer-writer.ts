@@ -4,8 +4,12 @@
  * or half a surrogate pair. A3 a source is handed out with the text block it belongs to. A4 what is held back comes out
  * at the end of its block, at the latest at the end of the answer.
  */
-import type { CompletionDelta } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
-import { contentDelta, reasoningDelta, refusalDelta } from "../../deltas.js";
+import { create } from "@bufbuild/protobuf";
+import {
+  ProviderStateSchema,
+  type CompletionDelta,
+} from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import { contentDelta, providerStateDelta, reasoningDelta, refusalDelta } from "../../deltas.js";
 import { ThinkTagSplitter, type TaggedPiece } from "./think-tags.js";
 import { SurrogateJoiner } from "../../well-formed.js";
 import { SourceCollector } from "./source-collector.js";
@@ -41,6 +45,7 @@ export class AnswerWriter {
   #hasText = false;
   #hasReasoning = false;
   #hasRefusal = false;
+  #hasOther = false;
 
   constructor(options: AnswerWriterOptions) {
     this.#calls = new ToolCallAssembler(() => this.#openBlock("call"), options.newCallId);
@@ -49,7 +54,13 @@ export class AnswerWriter {
 
   /** Anything was handed out, or is about to be. */
   get hasOutput(): boolean {
-    return this.#hasText || this.#hasReasoning || this.#hasRefusal || this.#calls.count > 0;
+    const said = this.#hasText || this.#hasReasoning || this.#hasRefusal;
+    return said || this.#hasOther || this.#calls.count > 0;
+  }
+
+  /** Index of the block that is open, or was last. */
+  get blockIndex(): number {
+    return this.#openIndex;
   }
 
   /** The model refused and said nothing else. */
@@ -90,6 +101,25 @@ export class AnswerWriter {
   callFragment(fragment: ToolCallFragment, out: CompletionDelta[]): void {
     if (this.#open !== "call") this.#releaseHalves(out);
     this.#calls.push(fragment, out);
+  }
+
+  /** A delta that is no block of its own (media, a tool the server ran): the open block ends before it. */
+  beside(delta: CompletionDelta, out: CompletionDelta[]): void {
+    this.endBlock(out);
+    this.#hasOther = true;
+    out.push(delta);
+  }
+
+  /** Ends the open block: what follows opens another, also of the same kind. */
+  endBlock(out: CompletionDelta[]): void {
+    this.#closeBlock(out);
+    this.#open = "none";
+  }
+
+  /** What the provider wants back, beside the block that is open or was last. */
+  providerState(provider: string, data: Uint8Array, out: CompletionDelta[]): void {
+    const state = create(ProviderStateSchema, { provider, data, blockIndex: this.#openIndex });
+    out.push(providerStateDelta(state));
   }
 
   /** Hands out sources that wait, if a text block is open for them. */

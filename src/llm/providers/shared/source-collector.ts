@@ -12,7 +12,8 @@ const MAX_SOURCES = 200;
 const MAX_SNIPPET_CHARS = 2_000;
 const MAX_FIELD_CHARS = 2_048;
 
-interface Source {
+export interface Source {
+  /** "" = the source has no address; then `documentId` names it. */
   readonly url: string;
   readonly title: string;
   readonly snippet: string;
@@ -20,6 +21,12 @@ interface Source {
   readonly number: number;
   readonly startChar: number;
   readonly endChar: number;
+  /** The provider's name for it. Default: the address. */
+  readonly documentId?: string;
+  /** Kind of origin. Default "web". */
+  readonly origin?: string;
+  /** The text block that cites it, where it is not the open one. */
+  readonly blockIndex?: number;
 }
 
 /**
@@ -40,7 +47,7 @@ export class SourceCollector {
       const url = typeof item === "string" ? item : stringOf(objectOf(item)["url"]);
       const result = objectOf(results.find((entry) => objectOf(entry)["url"] === url));
       const title = stringOf(result["title"]) || stringOf(objectOf(item)["title"]);
-      this.#add({
+      this.push({
         url,
         title,
         snippet: stringOf(result["snippet"]),
@@ -59,7 +66,7 @@ export class SourceCollector {
       const outer = objectOf(annotation);
       if (outer["type"] !== "url_citation") continue;
       const inner = typeof outer["url_citation"] === "object" ? objectOf(outer["url_citation"]) : outer;
-      this.#add({
+      this.push({
         url: stringOf(inner["url"]),
         title: stringOf(inner["title"]),
         snippet: stringOf(inner["content"]),
@@ -78,15 +85,15 @@ export class SourceCollector {
   flush(blockIndex: number, out: CompletionDelta[]): void {
     for (const source of this.#waiting.splice(0)) {
       const citation = create(CitationDeltaSchema, {
-        blockIndex,
+        blockIndex: source.blockIndex ?? blockIndex,
         startChar: source.startChar,
         endChar: source.endChar,
         document: {
-          documentId: source.url,
+          documentId: source.documentId ?? source.url,
           title: source.title,
           url: source.url,
           snippet: source.snippet,
-          source: "web",
+          source: source.origin ?? "web",
           citationNumber: source.number,
         },
       });
@@ -94,16 +101,19 @@ export class SourceCollector {
     }
   }
 
-  #add(source: Source): void {
-    const key = `${source.url} ${source.startChar} ${source.endChar}`;
+  /** One source with the passage that cites it; each is taken once. Anything but an address or a named document is no source. */
+  push(source: Source): void {
+    const key = `${source.documentId ?? source.url} ${source.startChar} ${source.endChar}`;
     const isAddress = /^https?:\/\//i.test(source.url) && source.url.length <= MAX_FIELD_CHARS;
-    if (!isAddress || this.#seen.has(key) || this.#seen.size >= MAX_SOURCES) return;
+    const isNamed = source.url === "" && (source.documentId ?? "") !== "";
+    if (!(isAddress || isNamed) || this.#seen.has(key) || this.#seen.size >= MAX_SOURCES) return;
     this.#seen.add(key);
     this.#waiting.push({
       ...source,
       url: clean(source.url, MAX_FIELD_CHARS),
       title: clean(source.title, MAX_FIELD_CHARS),
       snippet: clean(source.snippet, MAX_SNIPPET_CHARS),
+      ...(source.documentId !== undefined && { documentId: clean(source.documentId, MAX_FIELD_CHARS) }),
     });
   }
 }
