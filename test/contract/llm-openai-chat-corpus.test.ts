@@ -5,7 +5,7 @@
 import { describe, expect, test } from "vitest";
 import type { DecoderOptions } from "../../src/llm/providers/dialect.js";
 import { createOpenAiChatDecoder } from "../../src/llm/providers/openai-chat/dialect.js";
-import { DEFAULT_REASONING_TAGS } from "../../src/llm/providers/shared/think-tags.js";
+import { DEFAULT_REASONING_TAGS } from "../../src/llm/providers/shared/reasoning-tags.js";
 import { foldDeltas, type CompletionResult } from "../support/completion-result.js";
 import { decoderOptions } from "../support/decoder-options.js";
 import { corpusCases, readCases, testDataDir, type CorpusExpectation } from "../support/test-data.js";

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { foldDeltas, type CompletionResult } from "../../../../test/support/completion-result.js";
 import { decoderOptions } from "../../../../test/support/decoder-options.js";
 import type { DecoderOptions } from "../dialect.js";
-import { DEFAULT_REASONING_TAGS } from "../shared/think-tags.js";
+import { DEFAULT_REASONING_TAGS } from "../shared/reasoning-tags.js";
 import { createOpenAiChatDecoder } from "./dialect.js";
 
 function decode(body: string, options: Partial<DecoderOptions> = {}, cut = 0): CompletionResult {

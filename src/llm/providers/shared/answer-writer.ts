@@ -10,7 +10,7 @@ import {
   type CompletionDelta,
 } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { contentDelta, providerStateDelta, reasoningDelta, refusalDelta } from "../../deltas.js";
-import { ThinkTagSplitter, type TaggedPiece } from "./think-tags.js";
+import { createTagSplitter, type ReasoningTagSplitter, type TaggedPiece } from "./reasoning-tags.js";
 import { SurrogateJoiner } from "../../well-formed.js";
 import { SourceCollector } from "./source-collector.js";
 import {
@@ -37,7 +37,7 @@ export class AnswerWriter {
   readonly #text = new SurrogateJoiner();
   readonly #reasoning = new SurrogateJoiner();
   readonly #refusal = new SurrogateJoiner();
-  #tags: ThinkTagSplitter | undefined;
+  readonly #tags: ReasoningTagSplitter | undefined;
   #open: OpenBlock = "none";
   #openIndex = 0;
   #nextBlock = 0;
@@ -49,7 +49,7 @@ export class AnswerWriter {
 
   constructor(options: AnswerWriterOptions) {
     this.#calls = new ToolCallAssembler(() => this.#openBlock("call"), options.newCallId);
-    this.#tags = options.reasoningTags.length > 0 ? new ThinkTagSplitter(options.reasoningOpen) : undefined;
+    this.#tags = createTagSplitter(options);
   }
 
   /** Anything was handed out, or is about to be. */
@@ -83,11 +83,7 @@ export class AnswerWriter {
   /** Reasoning that the server marked as such: it does not write it into the text as well. */
   reasoning(text: string, summary: boolean, out: CompletionDelta[]): void {
     if (text === "") return;
-    if (this.#tags) {
-      const tags = this.#tags;
-      this.#tags = undefined;
-      this.#tagged(tags.end(), out);
-    }
+    if (this.#tags) this.#tagged(this.#tags.structured(), out);
     this.#addReasoning(text, summary, out);
   }
 
