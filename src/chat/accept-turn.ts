@@ -13,7 +13,13 @@ import {
   type SessionSettings,
   type TurnOptions,
 } from "../../gen/turnwire/chat/v1/types_pb.js";
-import { ErrorCode, UserInputSchema, type UserInput } from "../../gen/turnwire/packet/v1/common_pb.js";
+import {
+  ErrorCode,
+  ReasoningEffort,
+  UserInputSchema,
+  type Sampling,
+  type UserInput,
+} from "../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnStartedSchema, type TurnStarted } from "../../gen/turnwire/packet/v1/control_pb.js";
 import type { Model } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import type { Tool } from "../../gen/turnwire/tool/v1/tool_service_pb.js";
@@ -21,6 +27,7 @@ import { TurnError } from "../lib/errors.js";
 import type { Principal } from "../lib/rpc/service-binding.js";
 import type { SessionRow, TurnRow } from "../store/store.js";
 import type { ChatDeps } from "./ports.js";
+import { resolvePosition, type Position } from "./resolve-position.js";
 import { hashSendRequest, type SendRequest } from "./send-request.js";
 import { splitText } from "../turn/packets.js";
 import { refuseUnbuiltSend } from "./unbuilt.js";
@@ -35,7 +42,9 @@ const TITLE_CHARS = 80;
 export interface LanePlan {
   readonly modelIndex: number;
   readonly model: Model;
-  readonly selection: ModelSelection | undefined;
+  /** The send's, else the session's, else as the model does by default. */
+  readonly sampling: Sampling | undefined;
+  readonly reasoningEffort: ReasoningEffort;
   readonly messageId: string;
 }
 
@@ -86,9 +95,13 @@ export async function acceptTurn(
   requireText(request);
   const requestHash = hashSendRequest(request);
   let plan: TurnPlan;
+  let position: Position;
   try {
     gate.admit();
-    plan = await resolvePlan(deps, principal, request, await findSession(deps, principal, request), signal);
+    const session = await findSession(deps, principal, request);
+    position = await resolvePosition(deps, principal, request);
+    requireContent(position.input);
+    plan = await resolvePlan(deps, principal, request, session, position, signal);
     await refuseWhenFull(deps, signal);
   } catch (error) {
     const known =
@@ -108,10 +121,11 @@ export async function acceptTurn(
       settings: request.newSession ? toBinary(SessionSettingsSchema, request.newSession) : new Uint8Array(),
       title: titleFrom(request.text),
     },
-    parentMessageId: request.position.case === "parentMessageId" ? request.position.value : undefined,
+    parentMessageId: position.parentMessageId,
     turnId: plan.started.turnId,
     userMessageId: plan.started.userMessageId,
-    userInput: toBinary(UserInputSchema, plan.input),
+    userInput: position.answeredMessageId ? undefined : toBinary(UserInputSchema, plan.input),
+    searchText: plan.input.text,
     lanes: plan.lanes.map((lane) => ({
       modelIndex: lane.modelIndex,
       modelId: lane.model.modelId,
@@ -143,8 +157,8 @@ export async function acceptTurn(
       throw sessionNotFound(request.sessionId);
     case "parent_not_found":
       throw new TurnError(ErrorCode.NOT_FOUND, {
-        message: "parent_message_id names no answer of this session",
-        details: { field: "parent_message_id" },
+        message: `${positionField(request)} names no answer of this session`,
+        details: { field: positionField(request) },
       });
   }
 }
@@ -172,6 +186,7 @@ async function resolvePlan(
   principal: Principal,
   request: SendRequest,
   session: SessionRow | undefined,
+  { answeredMessageId, input }: Position,
   signal: AbortSignal,
 ): Promise<TurnPlan> {
   const settings = session ? fromBinary(SessionSettingsSchema, session.settings) : request.newSession;
@@ -179,12 +194,11 @@ async function resolvePlan(
   const lanes = await resolveLanes(deps, principal, request, settings, signal);
   const { tools, forcedToolId } = await resolveTools(deps, principal, options, signal);
   const deadlineMs = Math.min(options.deadlineMs ?? deps.limits.turnDeadlineMs, deps.limits.turnDeadlineMs);
-  const input = create(UserInputSchema, { text: request.text, attachments: request.attachments });
   const started = create(TurnStartedSchema, {
     turnId: deps.newId(),
     sessionId: request.sessionId === "" ? deps.newId() : request.sessionId,
     sessionCreated: request.sessionId === "",
-    userMessageId: deps.newId(),
+    userMessageId: answeredMessageId ?? deps.newId(),
     requestId: request.requestId === "" ? deps.newId() : request.requestId,
     startedAt: timestampFromDate(deps.clock.now()),
     lanes: lanes.map((lane) => ({
@@ -234,7 +248,8 @@ async function resolveLanes(
   return wanted.map(({ modelId, selection, field }, modelIndex) => ({
     modelIndex,
     model: findModel(models, modelId, field),
-    selection,
+    sampling: selection?.sampling ?? settings?.sampling,
+    reasoningEffort: selection?.reasoningEffort || (settings?.reasoningEffort ?? ReasoningEffort.UNSPECIFIED),
     messageId: deps.newId(),
   }));
 }
@@ -328,12 +343,27 @@ async function refuseWhenFull(deps: ChatDeps, signal: AbortSignal): Promise<void
   });
 }
 
-function requireText(request: SendRequest): void {
-  if (request.text.trim() !== "" || request.attachments.length > 0) return;
+/** What can be said of the text without a look at the message that the send names. */
+function requireText({ text, attachments, position }: SendRequest): void {
+  if (position.case !== "regenerateMessageId" && position.case !== "continueMessageId") return;
+  if (text === "" && attachments.length === 0) return;
+  throw new TurnError(ErrorCode.INVALID_ARGUMENT, {
+    message: `with ${positionField({ position })} the text must be empty: nothing new is said`,
+    details: { field: text === "" ? "attachments" : "text" },
+  });
+}
+
+function requireContent({ text, attachments }: UserInput): void {
+  if (text.trim() !== "" || attachments.length > 0) return;
   throw new TurnError(ErrorCode.INVALID_ARGUMENT, {
     message: "text is empty: write something or attach a file",
     details: { field: "text" },
   });
+}
+
+/** As it is spelt in the proto. */
+function positionField({ position }: Pick<SendRequest, "position">): string {
+  return (position.case ?? "parentMessageId").replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 }
 
 function requestConflict(): TurnError {

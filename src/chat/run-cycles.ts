@@ -162,8 +162,8 @@ function completionRequest(
         mode: forced ? ToolChoiceMode.ONE : offered.length > 0 ? ToolChoiceMode.AUTO : ToolChoiceMode.NONE,
         toolName: forced?.name ?? "",
       },
-      sampling: lane.selection?.sampling,
-      reasoningEffort: lane.selection?.reasoningEffort,
+      sampling: lane.sampling,
+      reasoningEffort: lane.reasoningEffort,
     },
   });
 }

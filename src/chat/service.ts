@@ -2,13 +2,8 @@
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import {
   ChatService,
-  CreateSessionResponseSchema,
-  DeleteSessionResponseSchema,
-  GetSessionResponseSchema,
   GetTurnResponseSchema,
-  ListMessagesResponseSchema,
   ListModelsResponseSchema,
-  ListSessionsResponseSchema,
   ListToolsResponseSchema,
   ListTurnsResponseSchema,
   SendDisposition,
@@ -25,11 +20,10 @@ import {
 } from "../../gen/turnwire/chat/v1/chat_service_pb.js";
 import { CursorAheadSchema } from "../../gen/turnwire/chat/v1/errors_pb.js";
 import { TurnStateSchema, type TurnState } from "../../gen/turnwire/chat/v1/turn_state_pb.js";
-import { SessionSettingsSchema, TurnStatus } from "../../gen/turnwire/chat/v1/types_pb.js";
+import { TurnStatus } from "../../gen/turnwire/chat/v1/types_pb.js";
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnStartedSchema } from "../../gen/turnwire/packet/v1/control_pb.js";
 import { TurnError } from "../lib/errors.js";
-import { whileUnavailable } from "../lib/retry.js";
 import {
   bindService,
   messageFrame,
@@ -37,7 +31,7 @@ import {
   type Principal,
   type ServiceBinding,
 } from "../lib/rpc/service-binding.js";
-import type { Page, SessionRow, StopTarget, TurnPhase, TurnRow } from "../store/store.js";
+import type { StopTarget, TurnPhase, TurnRow } from "../store/store.js";
 import { emptyTurnState } from "../turn/fold.js";
 import { cutText } from "../turn/packets.js";
 import { acceptTurn } from "./accept-turn.js";
@@ -46,17 +40,17 @@ import { assembleHistory } from "./assemble-history.js";
 import type { ChatDeps } from "./ports.js";
 import { TurnReader } from "./read-turn.js";
 import type { SendRequest } from "./send-request.js";
+import { ownSession, pageOf, sessionRpcs } from "./session-rpcs.js";
 import { snapshotParts } from "./snapshot.js";
 import { stopTurn } from "./stop-turn.js";
 import { FROM_THE_START, foldBatch, foldTurn, packetFrames, resumeTurn } from "./turn-streams.js";
-import { notBuilt, refuseUnbuiltSession } from "./unbuilt.js";
-import { viewMessages, viewSession, viewTurn, viewTurnStatus } from "./views.js";
+import { notBuilt } from "./unbuilt.js";
+import { viewTurn, viewTurnStatus } from "./views.js";
 
 /** Bounds of SendMessageAndWait's and GetTurn's replies, bytes (contract.md 2). */
 const WAIT_TEXT_BYTES = 1024 * 1024;
 const WAIT_STATE_BYTES = 2 * 1024 * 1024;
 const WHOLE_STATE_BYTES = 1024 * 1024;
-const MAINLINE_MESSAGES = 50;
 
 export function createChatService(deps: ChatDeps, turns: ActiveTurns): ServiceBinding {
   const { store } = deps;
@@ -70,16 +64,6 @@ export function createChatService(deps: ChatDeps, turns: ActiveTurns): ServiceBi
         details: { field: "turn_id" },
       });
     return turn;
-  }
-
-  async function ownSession(principal: Principal, sessionId: string): Promise<SessionRow> {
-    const session = await store.getSession(principal, sessionId);
-    if (!session)
-      throw new TurnError(ErrorCode.NOT_FOUND, {
-        message: `no session ${sessionId}`,
-        details: { field: "session_id" },
-      });
-    return session;
   }
 
   /** Accepts a send and sets its turn going; a repeat finds the turn that is there. */
@@ -106,87 +90,7 @@ export function createChatService(deps: ChatDeps, turns: ActiveTurns): ServiceBi
   }
 
   return bindService(ChatService, {
-    async createSession(request, { principal }) {
-      if (request.session) refuseUnbuiltSession(request.session);
-      const settings = request.session?.settings ?? create(SessionSettingsSchema);
-      const session = await store.createSession(principal, {
-        sessionId: deps.newId(),
-        requestId: request.requestId,
-        settings: toBinary(SessionSettingsSchema, settings),
-        title: request.session?.title ?? "",
-        tags: request.session?.tags ?? [],
-      });
-      return create(CreateSessionResponseSchema, { session: viewSession(session) });
-    },
-
-    async getSession(request, { principal, signal }) {
-      if (request.shareToken) throw notBuilt("share_token");
-      const session = await ownSession(principal, request.sessionId);
-      const running = await store.listTurns(
-        principal,
-        { size: 16, token: "" },
-        { sessionId: session.sessionId, phases: ["running"] },
-      );
-      const summaries = await Promise.all(
-        running.rows.map(async (turn) => viewTurn(turn, await reader.headSeq(turn, signal))),
-      );
-      const mainline = session.currentMessageId
-        ? await store.branch(principal, session.currentMessageId, MAINLINE_MESSAGES)
-        : [];
-      const hasMore = mainline.length > 0 && mainline[0]!.parentMessageId !== "";
-      return create(GetSessionResponseSchema, {
-        session: viewSession(session, summaries),
-        mainline: viewMessages(mainline),
-        hasMore,
-      });
-    },
-
-    async listSessions(request, { principal }) {
-      const page = await store.listSessions(principal, pageOf(request), {
-        query: request.query,
-        onlyActive: request.onlyActive,
-      });
-      return create(ListSessionsResponseSchema, {
-        sessions: page.rows.map((row) => viewSession(row)),
-        nextPageToken: page.nextToken,
-      });
-    },
-
-    async deleteSession(request, { principal }) {
-      const deleted = await store.deleteSession(principal, request.sessionId);
-      if (!deleted)
-        throw new TurnError(ErrorCode.NOT_FOUND, {
-          message: `no session ${request.sessionId}`,
-          details: { field: "session_id" },
-        });
-      // The client may leave now: what is deleted goes from the log as well.
-      await Promise.all(
-        deleted.turns.map((turn) => {
-          turns.get(turn.turnId)?.fenced();
-          const erase = () => deps.log.erase({ turnId: turn.turnId, partition: turn.partition }, turns.life);
-          return whileUnavailable(erase, deps.clock, turns.life).catch((error: unknown) =>
-            deps.logger.error({ err: error, turnId: turn.turnId }, "a deleted turn is still in the log"),
-          );
-        }),
-      );
-      return create(DeleteSessionResponseSchema);
-    },
-
-    async listMessages(request, { principal }) {
-      const page = await store.listMessages(principal, request.sessionId, pageOf(request), {
-        ancestorsOf: request.ancestorsOf,
-        childrenOf: request.childrenOf,
-      });
-      if (!page)
-        throw new TurnError(ErrorCode.NOT_FOUND, {
-          message: `no session ${request.sessionId}`,
-          details: { field: "session_id" },
-        });
-      return create(ListMessagesResponseSchema, {
-        messages: viewMessages(page.rows),
-        nextPageToken: page.nextToken,
-      });
-    },
+    ...sessionRpcs(deps, turns, reader),
 
     async *sendMessage(request, context) {
       const { turn, receipt } = await startTurn(request, context);
@@ -228,7 +132,7 @@ export function createChatService(deps: ChatDeps, turns: ActiveTurns): ServiceBi
     },
 
     async listTurns(request, { principal, signal }) {
-      if (request.sessionId) await ownSession(principal, request.sessionId);
+      if (request.sessionId) await ownSession(store, principal, request.sessionId);
       const phases = phasesOf(request.statuses);
       if (phases?.length === 0) return create(ListTurnsResponseSchema); // no turn is in line or waits yet
       const page = await store.listTurns(principal, pageOf(request), {
@@ -247,15 +151,11 @@ export function createChatService(deps: ChatDeps, turns: ActiveTurns): ServiceBi
     },
 
     async listTools(request, { principal, signal }) {
-      if (request.sessionId) await ownSession(principal, request.sessionId);
+      if (request.sessionId) await ownSession(store, principal, request.sessionId);
       const page = pageList(await deps.tools.listTools(principal, signal), request);
       return create(ListToolsResponseSchema, { tools: page.rows, nextPageToken: page.nextToken });
     },
   });
-}
-
-function pageOf(request: { readonly pageSize: number; readonly pageToken: string }): Page {
-  return { size: request.pageSize || 50, token: request.pageToken };
 }
 
 /** Pages of a list that is in memory; the token is the next index. */

@@ -27,13 +27,7 @@ export function notBuilt(field: string): TurnError {
 /** Throws for the first set field of a send that nothing obeys yet. */
 export function refuseUnbuiltSend(request: SendRequest): void {
   if (request.attachments.length > 0) throw notBuilt("attachments");
-  switch (request.position.case) {
-    case undefined:
-    case "parentMessageId":
-      break;
-    default:
-      throw notBuilt(snakeCase(request.position.case));
-  }
+  if (request.position.case === "continueMessageId") throw notBuilt("continue_message_id");
   refuseUnbuiltPolicy(request.ifBusy, "if_busy");
   if (request.incognito) throw notBuilt("incognito");
   if (request.mcpCredentials.length > 0) throw notBuilt("mcp_credentials");
@@ -53,7 +47,7 @@ export function refuseUnbuiltSession(session: Session): void {
 }
 
 /** The same for a session's defaults. */
-function refuseUnbuiltSettings(settings: SessionSettings, path: string): void {
+export function refuseUnbuiltSettings(settings: SessionSettings, path: string): void {
   refuseUnbuiltPolicy(settings.ifBusy, `${path}.if_busy`);
   if (settings.defaults) refuseUnbuiltOptions(settings.defaults, `${path}.defaults`);
 }

@@ -3,20 +3,18 @@ import { create, fromBinary } from "@bufbuild/protobuf";
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import { LaneStateSchema, type LaneState } from "../../gen/turnwire/chat/v1/turn_state_pb.js";
 import {
-  FileSchema,
   MessageRole,
   MessageSchema,
   SessionSchema,
   SessionSettingsSchema,
   TurnStatus,
   TurnSummarySchema,
-  type File,
   type Message,
   type Session,
   type TurnSummary,
 } from "../../gen/turnwire/chat/v1/types_pb.js";
 import { UsageSchema, UserInputSchema } from "../../gen/turnwire/packet/v1/common_pb.js";
-import type { FileRow, MessageRow, SessionRow, TurnRow } from "../store/store.js";
+import type { MessageRow, SessionRow, TurnRow } from "../store/store.js";
 
 export function viewSession(row: SessionRow, activeTurns: readonly TurnSummary[] = []): Session {
   return create(SessionSchema, {
@@ -90,6 +88,9 @@ function viewMessage(row: MessageRow, whole: boolean): Message {
     answerTruncated: !whole && answer !== undefined,
     createTime: timestampFromDate(row.createTime),
     childMessageIds: [...row.childMessageIds],
+    siblingMessageIds: [...row.siblingMessageIds],
+    sessionId: row.sessionId,
+    rating: row.rating,
   });
 }
 
@@ -100,17 +101,5 @@ function cutAnswer(answer: LaneState): LaneState {
     blocks: [],
     sources: [],
     citations: [],
-  });
-}
-
-export function viewFile(row: FileRow): File {
-  return create(FileSchema, {
-    fileId: row.fileId,
-    name: row.name,
-    mediaType: row.mediaType,
-    sizeBytes: row.sizeBytes.toString(),
-    sha256: row.sha256,
-    turnId: row.turnId,
-    createTime: timestampFromDate(row.createTime),
   });
 }

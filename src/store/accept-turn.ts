@@ -4,10 +4,13 @@
  * I7 The row of the request_id decides: whoever inserts it runs the turn, all others wait for that transaction and read it.
  *    The same row is the tombstone of a stop that came first, so stop and send cannot miss each other.
  * - A session is locked while its branch is extended: of two sends at once one finds the other's turn running.
+ * - A turn that answers a message anew has no user message of its own: its answers become siblings of those that are there.
  */
 import type pg from "pg";
 import type { Principal } from "../lib/rpc/service-binding.js";
 import { Undo, type Db, type Param, type Queryable } from "./db.js";
+import { searchParams } from "./search-words.js";
+import { EVENT, type EventWakes } from "./session-events.js";
 import { SESSION_COLUMNS, toSessionRow, type RawSession } from "./sessions.js";
 import type { AcceptInput, AcceptOutcome, RepeatOutcome, TurnRow } from "./store.js";
 import { selectTurns, toTurnRow, type RawTurn } from "./turn-rows.js";
@@ -15,8 +18,10 @@ import { selectTurns, toTurnRow, type RawTurn } from "./turn-rows.js";
 /** A stop that came before its send is obeyed for this long. */
 export const TOMBSTONE_LIFE = "interval '10 minutes'";
 
-export function acceptTurn(db: Db, input: AcceptInput): Promise<AcceptOutcome> {
-  return db.readers.transaction((tx) => accept(tx, input));
+export async function acceptTurn(db: Db, wakes: EventWakes, input: AcceptInput): Promise<AcceptOutcome> {
+  const outcome = await db.readers.transaction((tx) => accept(tx, input));
+  if (outcome.kind === "accepted") wakes.wake(input.principal);
+  return outcome;
 }
 
 async function accept(tx: Queryable, input: AcceptInput): Promise<AcceptOutcome> {
@@ -146,17 +151,24 @@ const MAKE_TURN = {
       where s.session_id = $1 and not exists (select from running)
     ), fit as (
       select id from parent
-      where id = '' or exists (select from turnwire.messages m where m.message_id = id and m.session_id = $1 and m.role = 2)
+      where case
+        when $13::bytea is null
+          then exists (select from turnwire.messages m where m.message_id = $10 and m.session_id = $1 and m.role = 1)
+        else id = '' or exists (select from turnwire.messages m where m.message_id = id and m.session_id = $1 and m.role = 2)
+      end
     ), turn as (
       insert into turnwire.turns (turn_id, session_id, tenant_id, user_id, request_id, partition, log_id, owner,
         user_message_id, plan, session_created)
       select $5, $1, $2, $3, $6, $7, $8, $9, $10, $11, $12 from fit
       returning start_time
     ), message as (
-      insert into turnwire.messages (message_id, session_id, tenant_id, user_id, parent_message_id, turn_id, model_index, role, input)
+      insert into turnwire.messages (message_id, session_id, tenant_id, user_id, parent_message_id, turn_id, model_index, role,
+        input, search_text, search)
       select m.id, $1, $2, $3, case when m.at = 1 then fit.id else $10 end, $5, m.model_index,
-        case when m.at = 1 then 1 else 2 end, case when m.at = 1 then $13::bytea end
+        case when m.at = 1 then 1 else 2 end, case when m.at = 1 then $13::bytea end,
+        case when m.at = 1 then $21 else '' end, case when m.at = 1 then $22::tsvector end
       from fit, unnest($14::text[], $15::integer[]) with ordinality as m (id, model_index, at)
+      where m.at > 1 or $13::bytea is not null
       order by m.at
     ), lane as (
       insert into turnwire.lanes (turn_id, model_index, tenant_id, user_id, model_id, message_id)
@@ -167,6 +179,11 @@ const MAKE_TURN = {
         title = case when s.title = '' then $20 else s.title end
       from fit where s.session_id = $1
       returning s.session_id, s.title, s.tags, s.settings, s.current_message_id, s.create_time, s.update_time, s.revision, s.archived
+    ), event as (
+      insert into turnwire.session_events (tenant_id, user_id, kind, session_id, turn_id)
+      select $2, $3, e.kind, $1, e.turn_id
+      from fit, (values (1, ${EVENT.updated}, ''), (2, ${EVENT.turnStarted}, $5)) as e (at, kind, turn_id)
+      order by e.at
     )
     select (select turn_id from running limit 1) as running_turn_id, turn.start_time, session.*
     from (values (1)) one left join turn on true left join session on true`,
@@ -190,7 +207,7 @@ function makeTurnParams(input: AcceptInput, sessionId: string): Param[] {
     input.userMessageId,
     input.plan,
     input.sessionId === "",
-    input.userInput,
+    input.userInput ?? null,
     [input.userMessageId, ...messageIds],
     [null, ...indexes],
     indexes,
@@ -198,6 +215,7 @@ function makeTurnParams(input: AcceptInput, sessionId: string): Param[] {
     messageIds,
     messageIds[0] ?? "",
     input.newSession.title,
+    ...searchParams(input.principal, input.searchText),
   ];
 }
 

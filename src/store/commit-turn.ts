@@ -4,6 +4,8 @@
  * a commit of the same epoch with the same terminal bytes has been made.
  */
 import { Undo, type Db, type Param, type Queryable } from "./db.js";
+import { searchParams } from "./search-words.js";
+import { EVENT, type EventWakes } from "./session-events.js";
 import type { CommitInput } from "./store.js";
 import { partNotDense } from "./writer-rows.js";
 
@@ -12,8 +14,15 @@ type Lane = CommitInput["lanes"][number];
 /** Rows per insert: keeps statements far below the protocol's 65,535 parameters. */
 const ROWS_PER_INSERT = 500;
 
-export function commitTurn(db: Db, input: CommitInput): Promise<"committed" | "fenced"> {
-  return db.writers.transaction((tx) => commit(tx, input));
+export async function commitTurn(
+  db: Db,
+  wakes: EventWakes,
+  input: CommitInput,
+): Promise<"committed" | "fenced"> {
+  const owner = await db.writers.transaction((tx) => commit(tx, input));
+  if (owner === "fenced") return "fenced";
+  if (owner !== "committed before") wakes.wake({ tenantId: owner.tenant_id, userId: owner.user_id });
+  return "committed";
 }
 
 interface Owned {
@@ -21,12 +30,12 @@ interface Owned {
   readonly user_id: string;
 }
 
-async function commit(tx: Queryable, input: CommitInput): Promise<"committed" | "fenced"> {
+async function commit(tx: Queryable, input: CommitInput): Promise<Owned | "committed before" | "fenced"> {
   const owned = (await tx.query<Owned>(END_TURN, endTurnParams(input)))[0];
-  if (!owned) throw new Undo((await isCommitted(tx, input)) ? "committed" : "fenced");
-  const owner = [owned.tenant_id, owned.user_id];
+  if (!owned) throw new Undo((await isCommitted(tx, input)) ? "committed before" : "fenced");
+  const owner = [owned.tenant_id, owned.user_id] as const;
   for (const lane of input.lanes) {
-    await tx.query(END_LANE, endLaneParams(input, lane));
+    await tx.query(END_LANE, endLaneParams(input, lane, owned));
     await insertRows(
       tx,
       "tool_calls (turn_id, tenant_id, user_id, model_index, ordinal, call_id, cycle, tool_id, arguments_json, status, model_text)",
@@ -44,7 +53,7 @@ async function commit(tx: Queryable, input: CommitInput): Promise<"committed" | 
     );
   }
   if (input.archive) await insertLastPart(tx, input, owner);
-  return "committed";
+  return owned;
 }
 
 const END_TURN = {
@@ -56,7 +65,14 @@ const END_TURN = {
       from guard where t.turn_id = guard.turn_id and t.epoch = $2 and t.phase = 1
       returning t.session_id, t.tenant_id, t.user_id),
     session as (
-      update turnwire.sessions s set update_time = clock_timestamp(), revision = revision + 1 from turn where s.session_id = turn.session_id)
+      update turnwire.sessions s set update_time = clock_timestamp(), revision = revision + 1 from turn where s.session_id = turn.session_id
+      returning s.session_id),
+    event as (
+      insert into turnwire.session_events (tenant_id, user_id, kind, session_id, turn_id)
+      select turn.tenant_id, turn.user_id, e.kind, turn.session_id, e.turn_id
+      from turn join session using (session_id),
+        (values (1, ${EVENT.updated}, ''), (2, ${EVENT.turnEnded}, $1)) as e (at, kind, turn_id)
+      order by e.at)
     select tenant_id, user_id from turn`,
 };
 
@@ -87,13 +103,15 @@ const END_LANE = {
     with lane as (
       update turnwire.lanes set outcome = $3, usage = $4, model_id = $5 where turn_id = $1 and model_index = $2 returning tenant_id, user_id),
     message as (
-      update turnwire.messages set answer = $7, search_text = $8 where message_id = $6 and turn_id = $1)
+      update turnwire.messages set answer = $7, search_text = $9, search = $10::tsvector
+      where message_id = $6 and turn_id = $1)
     insert into turnwire.usage (turn_id, model_index, tenant_id, user_id, model_id, usage, end_time)
-    select $1, $2, tenant_id, user_id, $5, $4, $9 from lane`,
+    select $1, $2, tenant_id, user_id, $5, $4, $8 from lane`,
 };
 
-function endLaneParams(input: CommitInput, lane: Lane): Param[] {
+function endLaneParams(input: CommitInput, lane: Lane, owned: Owned): Param[] {
   const { modelIndex, outcome, usage, modelId, messageId, answer, text } = lane;
+  const owner = { tenantId: owned.tenant_id, userId: owned.user_id };
   return [
     input.turnId,
     modelIndex,
@@ -102,8 +120,8 @@ function endLaneParams(input: CommitInput, lane: Lane): Param[] {
     withoutNul(modelId),
     messageId,
     answer,
-    withoutNul(text),
     input.endTime,
+    ...searchParams(owner, text),
   ];
 }
 

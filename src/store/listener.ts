@@ -8,14 +8,14 @@ import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
 import type { Logger } from "../lib/log.js";
 
-export type WakeChannel = "turnwire_command" | "turnwire_stopped";
+export type WakeChannel = "turnwire_command" | "turnwire_stopped" | "turnwire_session_event";
 
 interface Subscription {
   readonly channel: WakeChannel;
   readonly wake: (payload: string | undefined) => void;
 }
 
-const CHANNELS: readonly WakeChannel[] = ["turnwire_command", "turnwire_stopped"];
+const CHANNELS: readonly WakeChannel[] = ["turnwire_command", "turnwire_stopped", "turnwire_session_event"];
 const CONNECT_TIMEOUT_MS = 2_000;
 /** A connection that does not answer this question in time is half open. */
 const PROBE_EVERY_MS = 10_000;

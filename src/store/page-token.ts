@@ -21,18 +21,22 @@ export function pageSize(page: Page): number {
 /** The sort key after which the page begins; undefined = at the start. `scope`: everything else that was asked for. */
 export function startAfter(page: Page, scope: SortKey): SortKey | undefined {
   if (page.token === "") return undefined;
-  const raw = Buffer.from(page.token, "base64url");
+  const key = openToken(page.token, scope);
+  if (key) return key;
+  throw new TurnError(ErrorCode.INVALID_ARGUMENT, {
+    message: "page_token is not one of this list's",
+    details: { field: "page_token" },
+  });
+}
+
+/** What `sealToken` put into a token; undefined = it is not one of ours, or of another scope. */
+export function openToken(token: string, scope: SortKey): SortKey | undefined {
+  const raw = Buffer.from(token, "base64url");
   const payload = raw.subarray(CHECK_BYTES);
   // Decoding base64url is lenient; a token is what we made, to the letter.
   const ours =
-    raw.toString("base64url") === page.token && raw.subarray(0, CHECK_BYTES).equals(check(scope, payload));
-  if (!ours) {
-    throw new TurnError(ErrorCode.INVALID_ARGUMENT, {
-      message: "page_token is not one of this list's",
-      details: { field: "page_token" },
-    });
-  }
-  return JSON.parse(payload.toString("utf8")) as SortKey;
+    raw.toString("base64url") === token && raw.subarray(0, CHECK_BYTES).equals(check(scope, payload));
+  return ours ? (JSON.parse(payload.toString("utf8")) as SortKey) : undefined;
 }
 
 /** Cuts `size + 1` rows to a page. */
@@ -47,11 +51,12 @@ export function toPage<R, T>(
   const last = kept.at(-1);
   return {
     rows: kept.map(map),
-    nextToken: rows.length > size && last !== undefined ? makeToken(keyOf(last), scope) : "",
+    nextToken: rows.length > size && last !== undefined ? sealToken(keyOf(last), scope) : "",
   };
 }
 
-function makeToken(key: SortKey, scope: SortKey): string {
+/** A token that carries `key` and is only good for `scope`. */
+export function sealToken(key: SortKey, scope: SortKey): string {
   const payload = Buffer.from(JSON.stringify(key));
   return Buffer.concat([check(scope, payload), payload]).toString("base64url");
 }

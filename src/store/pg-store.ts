@@ -12,6 +12,8 @@ import { messageMethods } from "./messages.js";
 import { migrate } from "./migrate.js";
 import { toTurnError } from "./pg-errors.js";
 import { processMethods } from "./processes.js";
+import { searchMessages } from "./search-messages.js";
+import { EventWakes, sessionEventMethods } from "./session-events.js";
 import { sessionMethods } from "./sessions.js";
 import type { Store } from "./store.js";
 import { turnMethods } from "./turns.js";
@@ -32,17 +34,20 @@ export async function connectPgStore({ connectionString, logger }: ConnectPgStor
   await migrateDatabase(connectionString, logger);
   const db = new Db(connectionString, logger);
   const listener = new Listener(connectionString, logger);
+  const wakes = new EventWakes(db, listener, logger);
   return {
-    ...sessionMethods(db),
-    ...messageMethods(db),
+    ...sessionMethods(db, wakes),
+    ...messageMethods(db, wakes),
+    ...sessionEventMethods(db, wakes),
     ...turnMethods(db),
     ...writerRowMethods(db),
     ...fileMethods(db),
     ...commandMethods(db, listener),
     ...processMethods(db),
-    acceptTurn: (input) => acceptTurn(db, input),
+    searchMessages: (principal, query, page) => searchMessages(db, principal, query, page),
+    acceptTurn: (input) => acceptTurn(db, wakes, input),
     findAccepted: (principal, requestId, requestHash) => findAccepted(db, principal, requestId, requestHash),
-    commitTurn: (input) => commitTurn(db, input),
+    commitTurn: (input) => commitTurn(db, wakes, input),
     ping: async (signal) => {
       await abortable(db.readers.query("select 1"), signal);
     },

@@ -2,7 +2,8 @@
 import type { Principal } from "../lib/rpc/service-binding.js";
 import { bytes, type Db } from "./db.js";
 import { pageSize, startAfter, toPage } from "./page-token.js";
-import type { SessionRow, Store } from "./store.js";
+import type { SessionChanges, SessionRow, Store } from "./store.js";
+import { EVENT, type EventWakes } from "./session-events.js";
 import { selectTurns, toTurnRow, type RawTurn } from "./turn-rows.js";
 
 export const SESSION_COLUMNS =
@@ -34,30 +35,46 @@ export function toSessionRow(raw: RawSession): SessionRow {
   };
 }
 
-export type SessionMethods = Pick<Store, "createSession" | "getSession" | "listSessions" | "deleteSession">;
+export type SessionMethods = Pick<
+  Store,
+  "createSession" | "getSession" | "getSessions" | "listSessions" | "updateSession" | "deleteSession"
+>;
 
-export function sessionMethods(db: Db): SessionMethods {
+export function sessionMethods(db: Db, wakes: EventWakes): SessionMethods {
   return {
-    createSession: (principal, input) => createSession(db, principal, input),
+    createSession: (principal, input) => createSession(db, wakes, principal, input),
     getSession: (principal, sessionId) => getSession(db, principal, sessionId),
+    getSessions: (principal, sessionIds) => getSessions(db, principal, sessionIds),
     listSessions: (principal, page, filter) => listSessions(db, principal, page, filter),
-    deleteSession: (principal, sessionId) => deleteSession(db, principal, sessionId),
+    updateSession: (principal, sessionId, changes) => updateSession(db, wakes, principal, sessionId, changes),
+    deleteSession: (principal, sessionId) => deleteSession(db, wakes, principal, sessionId),
   };
 }
 
+/** An insert of the event that the session in the CTE `changed` was made or changed. */
+export const TELL_UPDATED = `
+  insert into turnwire.session_events (tenant_id, user_id, kind, session_id)
+  select tenant_id, user_id, ${EVENT.updated}, session_id from changed`;
+
 async function createSession(
   db: Db,
+  wakes: EventWakes,
   principal: Principal,
   input: Parameters<Store["createSession"]>[1],
 ): Promise<SessionRow> {
   const { tenantId, userId } = principal;
   const requestId = input.requestId === "" ? null : input.requestId;
   const made = await db.readers.query<RawSession>(
-    `insert into turnwire.sessions (session_id, tenant_id, user_id, request_id, settings, title, tags)
-     values ($1, $2, $3, $4, $5, $6, $7) on conflict do nothing returning ${SESSION_COLUMNS}`,
+    `with changed as (
+       insert into turnwire.sessions (session_id, tenant_id, user_id, request_id, settings, title, tags)
+       values ($1, $2, $3, $4, $5, $6, $7) on conflict do nothing returning *), event as (${TELL_UPDATED})
+     select ${SESSION_COLUMNS} from changed`,
     [input.sessionId, tenantId, userId, requestId, input.settings, input.title, input.tags],
   );
-  if (made[0]) return toSessionRow(made[0]);
+  if (made[0]) {
+    wakes.wake(principal);
+    return toSessionRow(made[0]);
+  }
   // Made before: by the same request, or by this very call before its connection broke.
   const known = await db.readers.query<RawSession>(
     `select ${SESSION_COLUMNS} from turnwire.sessions
@@ -77,6 +94,43 @@ async function getSession(db: Db, principal: Principal, sessionId: string): Prom
     [sessionId, principal.tenantId, principal.userId],
   );
   return rows[0] && toSessionRow(rows[0]);
+}
+
+async function getSessions(
+  db: Db,
+  { tenantId, userId }: Principal,
+  sessionIds: readonly string[],
+): Promise<SessionRow[]> {
+  const rows = await db.readers.query<RawSession>(
+    {
+      name: "get_sessions",
+      text: `select ${SESSION_COLUMNS} from turnwire.sessions where session_id = any ($1) and tenant_id = $2 and user_id = $3`,
+    },
+    [sessionIds, tenantId, userId],
+  );
+  return rows.map(toSessionRow);
+}
+
+async function updateSession(
+  db: Db,
+  wakes: EventWakes,
+  principal: Principal,
+  sessionId: string,
+  changes: SessionChanges,
+): Promise<SessionRow | undefined> {
+  const { title = null, tags = null, settings = null, archived = null } = changes;
+  const rows = await db.readers.query<RawSession>(
+    `with changed as (
+       update turnwire.sessions set title = coalesce($4, title), tags = coalesce($5::text[], tags),
+         settings = coalesce($6::bytea, settings), archived = coalesce($7::boolean, archived),
+         update_time = clock_timestamp(), revision = revision + 1
+       where session_id = $1 and tenant_id = $2 and user_id = $3 returning *), event as (${TELL_UPDATED})
+     select ${SESSION_COLUMNS} from changed`,
+    [sessionId, principal.tenantId, principal.userId, title, tags, settings, archived],
+  );
+  if (!rows[0]) return undefined;
+  wakes.wake(principal);
+  return toSessionRow(rows[0]);
 }
 
 const listSessions = async (
@@ -118,12 +172,13 @@ function wordPatterns(query: string): string[] {
 
 async function deleteSession(
   db: Db,
+  wakes: EventWakes,
   principal: Principal,
   sessionId: string,
 ): ReturnType<Store["deleteSession"]> {
   const owned = [sessionId, principal.tenantId, principal.userId];
   // Turns before the session, in the order in which a commit locks them.
-  return db.readers.transaction(
+  const deleted = await db.readers.transaction(
     async (tx) => {
       await tx.query(
         "select 1 from turnwire.turns where session_id = $1 and tenant_id = $2 and user_id = $3 order by turn_id for update",
@@ -138,8 +193,18 @@ async function deleteSession(
         sessionId,
       ]);
       await tx.query("delete from turnwire.sessions where session_id = $1", [sessionId]);
+      await tx.query(
+        "delete from turnwire.session_events where session_id = $1 and tenant_id = $2 and user_id = $3",
+        owned,
+      );
+      await tx.query(
+        `insert into turnwire.session_events (session_id, tenant_id, user_id, kind) values ($1, $2, $3, ${EVENT.deleted})`,
+        owned,
+      );
       return { turns: turns.map(toTurnRow) };
     },
     { repeat: false },
   );
+  if (deleted) wakes.wake(principal);
+  return deleted;
 }

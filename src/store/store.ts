@@ -52,6 +52,51 @@ export interface MessageRow {
   readonly answer: Uint8Array | undefined;
   readonly createTime: Date;
   readonly childMessageIds: readonly string[];
+  /** All that follow the same parent, this one included, oldest first. */
+  readonly siblingMessageIds: readonly string[];
+  /** What its user thinks of an answer: 1, -1, 0. */
+  readonly rating: number;
+}
+
+/** A message found by its words. */
+export interface FoundMessage {
+  readonly message: MessageRow;
+  readonly sessionTitle: string;
+  /** The beginning of its plain text, for a snippet. */
+  readonly text: string;
+}
+
+/** Fields of a session to change; a field left out stays. */
+export interface SessionChanges {
+  readonly title?: string;
+  readonly tags?: readonly string[];
+  /** Encoding of chat.v1.SessionSettings. */
+  readonly settings?: Uint8Array;
+  readonly archived?: boolean;
+}
+
+/** Something that happened to a session; it names what changed, and what that is like now can be read. */
+export type SessionEventRow =
+  | { readonly kind: "updated" | "deleted"; readonly sessionId: string }
+  | { readonly kind: "turn_started" | "turn_ended"; readonly sessionId: string; readonly turnId: string }
+  | MessageEvent;
+
+/** An event that is told with its content. */
+export interface MessageEvent {
+  readonly kind: "document" | "title" | "tags" | "follow_ups";
+  /** "" for documents. */
+  readonly sessionId: string;
+  /** Encoding of chat.v1.SourceDocument, packet.v1.SessionTitle, SessionTags or FollowUps. */
+  readonly data: Uint8Array;
+}
+
+export interface SessionEvents {
+  /** In the order in which they happened to each session. */
+  readonly rows: readonly SessionEventRow[];
+  /** For the next read. */
+  readonly token: string;
+  /** True: events between the token and now are not told one by one (too many, or too long ago); `rows` is empty then. */
+  readonly missed: boolean;
 }
 
 /** running -> committed (final rows and terminal bytes stored) -> closed (terminal is in the log). */
@@ -105,12 +150,14 @@ export interface AcceptInput {
   readonly sessionId: string;
   /** For a created session: encoding of SessionSettings and a first title. */
   readonly newSession: { readonly sessionId: string; readonly settings: Uint8Array; readonly title: string };
-  /** undefined = end of the current branch (session.currentMessageId). */
+  /** What a new user message follows: "" = nothing, undefined = the end of the current branch (session.currentMessageId). */
   readonly parentMessageId: string | undefined;
   readonly turnId: string;
   readonly userMessageId: string;
-  /** Encoding of UserInput. */
-  readonly userInput: Uint8Array;
+  /** Encoding of UserInput; undefined = the user message is there, and gets further answers. */
+  readonly userInput: Uint8Array | undefined;
+  /** The plain text of the user message, for search. */
+  readonly searchText: string;
   readonly lanes: readonly {
     readonly modelIndex: number;
     readonly modelId: string;
@@ -134,7 +181,7 @@ export type AcceptOutcome =
   | RepeatOutcome
   | { readonly kind: "busy"; readonly turnId: string }
   | { readonly kind: "session_not_found" }
-  /** Not there, not the caller's, of another session, or (for a turn that goes on from it) not an assistant message. */
+  /** What the turn follows or answers: not there, not the caller's, of another session, or not of the role it must have. */
   | { readonly kind: "parent_not_found" };
 
 /** The request_id was accepted before: by the same request, or by another one. */
@@ -273,6 +320,41 @@ export interface Store {
   ): Promise<Paged<MessageRow> | undefined>;
   /** The branch that ends in `messageId`, root first, newest `limit` of it. */
   branch(principal: Principal, messageId: string, limit: number): Promise<readonly MessageRow[]>;
+  /** Those of the sessions that are the caller's. */
+  getSessions(principal: Principal, sessionIds: readonly string[]): Promise<readonly SessionRow[]>;
+  /** The session after the change; undefined = not there. */
+  updateSession(
+    principal: Principal,
+    sessionId: string,
+    changes: SessionChanges,
+  ): Promise<SessionRow | undefined>;
+  /**
+   * Makes the branch through a message the current one: it ends in the newest message below. A message of the current
+   * branch changes nothing.
+   */
+  selectMessage(
+    principal: Principal,
+    sessionId: string,
+    messageId: string,
+  ): Promise<SessionRow | "session_not_found" | "message_not_found">;
+  /** Best first, of all the caller's sessions. `query`: words; what holds none finds nothing. */
+  searchMessages(principal: Principal, query: string, page: Page): Promise<Paged<FoundMessage>>;
+  setFeedback(
+    principal: Principal,
+    messageId: string,
+    feedback: { readonly rating: number; readonly comment: string; readonly reasons: readonly string[] },
+  ): Promise<"stored" | "not_found" | "not_an_answer">;
+
+  // ---- events of sessions ------------------------------------------------------------------------------------------
+  // Whatever changes a session, or starts or ends a turn, also leaves its event, in the same transaction.
+  /** Tells whoever watches the caller's sessions of something that is told with its content. */
+  publishSessionEvent(principal: Principal, event: MessageEvent): Promise<void>;
+  /** What happened to the caller's sessions since the token; "" = nothing, only where to begin. INVALID_ARGUMENT: not ours. */
+  readSessionEvents(principal: Principal, token: string): Promise<SessionEvents>;
+  /** Calls `wake` when there may be events of the principal, and after each (re)connect of the listener. Returns unsubscribe. */
+  onSessionEvent(principal: Principal, wake: () => void): () => void;
+  /** Removes events that are too old to be told, at most `limit`; answers how many. */
+  forgetSessionEvents(limit: number): Promise<number>;
 
   // ---- turns ---------------------------------------------------------------------------------------------------------
   /** One transaction: session, parent, busy check, user message, reserved assistant messages, turn, lanes, request_id. */
@@ -290,6 +372,8 @@ export interface Store {
     page: Page,
     filter: { sessionId: string; phases: readonly TurnPhase[] },
   ): Promise<Paged<TurnRow>>;
+  /** Those of the turns that are the caller's. */
+  getTurns(principal: Principal, turnIds: readonly string[]): Promise<readonly TurnRow[]>;
   /** The same row without a principal: for owners, recovery and janitors. */
   loadTurn(turnId: string): Promise<TurnRow | undefined>;
 

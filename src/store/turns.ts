@@ -8,6 +8,7 @@ import { phaseNumber, selectTurns, toTurnRow, type RawTurn } from "./turn-rows.j
 export type TurnMethods = Pick<
   Store,
   | "getTurn"
+  | "getTurns"
   | "getTurnByRequest"
   | "listTurns"
   | "loadTurn"
@@ -22,6 +23,12 @@ export function turnMethods(db: Db): TurnMethods {
     getTurn: ({ tenantId, userId }, turnId) =>
       one(db.readers, "get_turn", "t.turn_id = $1 and t.tenant_id = $2 and t.user_id = $3", [
         turnId,
+        tenantId,
+        userId,
+      ]),
+    getTurns: ({ tenantId, userId }, turnIds) =>
+      many(db.readers, "t.turn_id = any ($1) and t.tenant_id = $2 and t.user_id = $3", [
+        turnIds,
         tenantId,
         userId,
       ]),

@@ -316,6 +316,7 @@ export function tapStore(
       const method = Reflect.get(target, name, target) as (...args: unknown[]) => unknown;
       if (
         name === "onCommand" ||
+        name === "onSessionEvent" ||
         name === "readArchive" ||
         name === "readFile" ||
         typeof method !== "function"

@@ -27,7 +27,7 @@ function crashAt(here: CrashPoint): void {
 function wrapStore(store: Store): Store {
   return delegate(store, {
     async acceptTurn(input) {
-      if (!Buffer.from(input.userInput).includes("CRASH")) return store.acceptTurn(input);
+      if (!Buffer.from(input.userInput ?? []).includes("CRASH")) return store.acceptTurn(input);
       crashAt("before_accept");
       const outcome = await store.acceptTurn(input);
       if (outcome.kind === "accepted") marked.add(outcome.turn.turnId);

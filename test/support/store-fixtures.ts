@@ -50,6 +50,7 @@ export function send(changes: Partial<AcceptInput> = {}): AcceptInput {
     turnId: newId(),
     userMessageId: newId(),
     userInput: Buffer.from("hello"),
+    searchText: "hello",
     lanes: [{ modelIndex: 0, modelId: "demo", messageId: newId() }],
     partition: 3,
     logId: "log",
