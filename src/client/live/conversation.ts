@@ -1,0 +1,420 @@
+/**
+ * One conversation as a page shows it. Owns its session, the part of its message tree that is known, its live turns, and
+ * which branch is shown; publishes a value that changes whenever something visible did.
+ *
+ * C1 what the user sees never goes back: an answer that was watched stays as it was watched until its stored form is the
+ * same. C2 whatever may have been missed (a lost connection, an unknown turn) is read anew, never guessed. C3 reads are
+ * shared: one at a time, and one more if something happened meanwhile.
+ */
+import type { Client } from "@connectrpc/connect";
+import type {
+  ChatService,
+  StartTurnResponse,
+  WatchResponse,
+} from "../../../gen/turnwire/chat/v1/chat_service_pb.js";
+import type { SessionEvent } from "../../../gen/turnwire/chat/v1/chat_service_pb.js";
+import type { Message, Session } from "../../../gen/turnwire/chat/v1/types_pb.js";
+import { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
+import type { TurnStarted } from "../../../gen/turnwire/packet/v1/control_pb.js";
+import { toClientError, type TurnwireClientError } from "../errors.js";
+import { storedLaneView } from "../view/lane-view.js";
+import type { LaneView, TurnView } from "../view/view-types.js";
+import type { HubLink } from "./hub-link.js";
+import { LiveTurn } from "./live-turn.js";
+import { MessageTree, type Exchange } from "./message-tree.js";
+import { Observable } from "./observable.js";
+import type { OutboxEntry } from "./outbox.js";
+import { readTurnState } from "./read-turn-state.js";
+
+/** One answer, of one model. */
+export interface AnswerLane {
+  readonly messageId: string;
+  readonly modelIndex: number;
+  /** Undefined: it was begun, and nothing is known of it yet. */
+  readonly view: LaneView | undefined;
+  readonly rating: number;
+}
+
+/** A question and the answers to it. */
+export interface ExchangeView {
+  readonly key: string;
+  readonly user: Message;
+  readonly userVersions: readonly string[];
+  readonly lanes: readonly AnswerLane[];
+  /** The lane that the conversation goes on from. */
+  readonly selectedId: string;
+  readonly answerVersions: Exchange["answerVersions"];
+  readonly turnId: string;
+  /** Set while this page has watched the turn. */
+  readonly turn: TurnView | undefined;
+  readonly isRunning: boolean;
+}
+
+export interface ConversationView {
+  readonly state: "loading" | "ready" | "missing" | "failed";
+  readonly error: TurnwireClientError | undefined;
+  readonly session: Session | undefined;
+  readonly exchanges: readonly ExchangeView[];
+  /** The turn that runs; empty = none. */
+  readonly runningTurnId: string;
+  /** There are older messages than those shown. */
+  readonly hasMore: boolean;
+}
+
+export interface ConversationDeps {
+  readonly api: Client<typeof ChatService>;
+  readonly link: HubLink;
+  readonly onFrame: (flush: () => void) => void;
+  /** A turn of this conversation has ended: what waits for that may go on. */
+  readonly onTurnEnded: () => void;
+}
+
+const EMPTY: ConversationView = {
+  state: "loading",
+  error: undefined,
+  session: undefined,
+  exchanges: [],
+  runningTurnId: "",
+  hasMore: false,
+};
+
+export class Conversation {
+  readonly sessionId: string;
+  readonly view = new Observable<ConversationView>(EMPTY);
+  readonly #deps: ConversationDeps;
+  readonly #tree = new MessageTree();
+  readonly #turns = new Map<string, LiveTurn>();
+  /** Turns that the service says run. */
+  readonly #running = new Set<string>();
+  readonly #ended = new Set<string>();
+  readonly #lanes = new Map<string, { readonly answer: unknown; readonly view: LaneView }>();
+  readonly #keys = new Map<string, string>();
+  readonly #abort = new AbortController();
+  readonly #undo: (() => void)[] = [];
+  #session: Session | undefined;
+  #leafId = "";
+  #hasMore = false;
+  #reading: Promise<void> | undefined;
+  #readAgain = false;
+
+  constructor(sessionId: string, deps: ConversationDeps) {
+    this.sessionId = sessionId;
+    this.#deps = deps;
+    const { link } = deps;
+    this.#undo.push(link.onMessage((message) => this.#onWatch(message)));
+    // After a loss, what happened meanwhile may be beyond what the stream still brings.
+    this.#undo.push(link.status.subscribe(() => link.status.get().kind === "online" && void this.reload()));
+    void this.reload();
+  }
+
+  /** The turns that this page follows, for the hub. */
+  get positions() {
+    return [...this.#turns.values()].filter(({ isEnded }) => !isEnded).map(({ position }) => position);
+  }
+
+  close(): void {
+    this.#abort.abort();
+    for (const undo of this.#undo) undo();
+  }
+
+  /** Reads the session anew. */
+  reload(): Promise<void> {
+    this.#readAgain = true;
+    this.#reading ??= this.#read().finally(() => (this.#reading = undefined));
+    return this.#reading;
+  }
+
+  /** The service has accepted a send of this tab: its messages are known before the first packet. */
+  accepted({ position, requestId }: OutboxEntry, { started }: StartTurnResponse): void {
+    if (!started) return void this.reload();
+    this.#keys.set(started.userMessageId, requestId);
+    this.#begin(started, this.#parentFor(position));
+  }
+
+  /** Shows the branch through a message, and makes it the session's. */
+  async select(messageId: string): Promise<void> {
+    if (this.#tree.get(messageId)) this.#show(this.#tree.leafBelow(messageId));
+    const { session } = await this.#deps.api.selectMessage({ sessionId: this.sessionId, messageId });
+    if (session) this.#session = session;
+    await this.reload();
+  }
+
+  /** Keeps what the user thinks of an answer. */
+  async rate(messageId: string, rating: number): Promise<void> {
+    const message = this.#tree.get(messageId);
+    if (!message) return;
+    this.#tree.add([{ ...message, rating }]);
+    this.#publish();
+    try {
+      await this.#deps.api.setFeedback({ messageId, rating });
+    } catch (error) {
+      this.#tree.add([message]);
+      this.#publish();
+      throw error;
+    }
+  }
+
+  /** Reads older messages. */
+  async loadOlder(): Promise<void> {
+    const oldest = this.view.get().exchanges[0]?.user.messageId;
+    if (!oldest || !this.#hasMore) return;
+    let pageToken = "";
+    do {
+      const page = await this.#deps.api.listMessages({
+        sessionId: this.sessionId,
+        ancestorsOf: oldest,
+        pageToken,
+      });
+      this.#tree.add(page.messages);
+      pageToken = page.nextPageToken;
+    } while (pageToken);
+    this.#hasMore = false;
+    this.#publish();
+  }
+
+  async #read(): Promise<void> {
+    while (this.#readAgain && !this.#abort.signal.aborted) {
+      this.#readAgain = false;
+      try {
+        await this.#readOnce();
+      } catch (thrown) {
+        if (!this.#abort.signal.aborted) this.#failed(toClientError(thrown));
+      }
+    }
+  }
+
+  async #readOnce(): Promise<void> {
+    const { api, onTurnEnded } = this.#deps;
+    const { signal } = this.#abort;
+    const reply = await api.getSession({ sessionId: this.sessionId }, { signal });
+    const session = reply.session!;
+    this.#session = session;
+    this.#hasMore = reply.hasMore && this.#tree.size <= reply.mainline.length;
+    this.#tree.add(reply.mainline);
+    const wasRunning = this.#running.size > 0;
+    this.#running.clear();
+    for (const { turnId } of session.activeTurns) if (!this.#ended.has(turnId)) this.#running.add(turnId);
+    for (const turn of session.activeTurns) this.#follow(turn.turnId);
+    this.#show(this.#leafOf(session));
+    for (const parentId of this.#tree.withUnknownAnswers(this.#leafId)) {
+      const page = await api.listMessages({ sessionId: this.sessionId, childrenOf: parentId }, { signal });
+      this.#tree.add(page.messages);
+    }
+    await this.#readCutAnswers(signal);
+    this.#publish();
+    if (wasRunning && this.#running.size === 0) onTurnEnded();
+  }
+
+  /** Answers that were too long for the page are read whole. */
+  async #readCutAnswers(signal: AbortSignal): Promise<void> {
+    for (const { answers } of this.#tree.branch(this.#leafId)) {
+      for (const message of answers) {
+        if (!message.answerTruncated) continue;
+        const state = await readTurnState(this.#deps.api, message.turnId, signal);
+        const answer = state.lanes.find(({ modelIndex }) => modelIndex === message.modelIndex);
+        if (answer) this.#tree.add([{ ...message, answer, answerTruncated: false }]);
+      }
+    }
+  }
+
+  #failed(error: TurnwireClientError): void {
+    const isMissing = error.code === ErrorCode.NOT_FOUND;
+    if (!isMissing && this.#session) return; // what is shown stays; the link says that the network is lost
+    this.view.set({ ...this.view.get(), state: isMissing ? "missing" : "failed", error });
+  }
+
+  #onWatch(message: WatchResponse): void {
+    if (message.reload) void this.reload();
+    for (const event of message.events) if (event.sessionId === this.sessionId) this.#onEvent(event);
+    if (message.turnId) this.#onPackets(message);
+  }
+
+  #onEvent({ event }: SessionEvent): void {
+    switch (event.case) {
+      case "turnStarted":
+        this.#running.add(event.value.turnId);
+        if (this.#tree.get(event.value.userMessageId)) this.#publish();
+        else void this.reload();
+        return;
+      case "turnEnded":
+        return this.#onEnded(event.value.turnId);
+      case "updated": {
+        const known = this.#session?.currentMessageId;
+        this.#session = { ...event.value, activeTurns: this.#session?.activeTurns ?? [] };
+        // another tab has chosen another branch
+        if (event.value.currentMessageId !== known) void this.reload();
+        return this.#publish();
+      }
+      case "title":
+        if (this.#session) this.#session = { ...this.#session, title: event.value.title };
+        return this.#publish();
+      case "deleted":
+        return this.view.set({ ...EMPTY, state: "missing" });
+      default:
+        return;
+    }
+  }
+
+  #onPackets({ turnId, packets, logId, cursorError }: WatchResponse): void {
+    const first = packets[0]?.payload;
+    if (first?.case === "turnStarted") {
+      if (first.value.sessionId !== this.sessionId) return;
+      this.#follow(turnId);
+      this.#begin(first.value, undefined);
+    }
+    const turn = this.#turns.get(turnId);
+    if (!turn) return;
+    if (cursorError) void this.#readState(turn);
+    else if (!turn.take(packets, logId)) this.#deps.link.watch(true);
+  }
+
+  /** The packets cannot be had from where we stand: takes the state, then what follows it. */
+  async #readState(turn: LiveTurn): Promise<void> {
+    try {
+      turn.replace(await readTurnState(this.#deps.api, turn.turnId, this.#abort.signal));
+      this.#deps.link.watch(true);
+    } catch {
+      void this.reload(); // the session tells what has become of it
+    }
+  }
+
+  #follow(turnId: string): void {
+    if (this.#turns.has(turnId)) return;
+    const { onFrame } = this.#deps;
+    const turn = new LiveTurn(turnId, this.sessionId, { onFrame, onView: () => this.#onView(turn) });
+    this.#turns.set(turnId, turn);
+  }
+
+  #onView(turn: LiveTurn): void {
+    if (turn.isEnded) this.#onEnded(turn.turnId);
+    this.#publish();
+  }
+
+  #onEnded(turnId: string): void {
+    if (this.#ended.has(turnId)) return;
+    this.#ended.add(turnId);
+    this.#running.delete(turnId);
+    this.#publish();
+    this.#deps.onTurnEnded();
+    void this.reload();
+  }
+
+  /** A turn has begun: its messages are shown, on the branch that it continues. */
+  #begin(started: TurnStarted, parentId: string | undefined): void {
+    const { userMessageId, turnId, lanes } = started;
+    this.#follow(turnId);
+    if (!this.#ended.has(turnId)) this.#running.add(turnId);
+    if (parentId === undefined && !this.#tree.get(userMessageId)) {
+      void this.reload(); // somebody else's send: where it goes, the session knows
+      return;
+    }
+    this.#tree.addTurn(started, parentId ?? "");
+    this.#show(lanes[0]?.assistantMessageId ?? userMessageId);
+  }
+
+  #parentFor(position: OutboxEntry["position"]): string {
+    switch (position.case) {
+      case "end":
+        return this.#leafId;
+      case "after":
+        return position.messageId;
+      case "regenerate":
+        return ""; // its user message is known
+      case "edit":
+        return this.#tree.get(position.messageId)?.parentMessageId ?? "";
+    }
+  }
+
+  /** The end of the session's branch; while a turn runs on it, the answer that is being written. */
+  #leafOf({ currentMessageId }: Session): string {
+    for (const turnId of this.#running) {
+      const started = this.#turns.get(turnId)?.state.started;
+      const user = started && this.#tree.get(started.userMessageId);
+      if (!started || !user) continue;
+      const lanes = started.lanes.map(({ assistantMessageId }) => assistantMessageId);
+      if (![user.messageId, user.parentMessageId, ...lanes].includes(currentMessageId)) continue;
+      this.#tree.addTurn(started, "");
+      return lanes.includes(currentMessageId) ? currentMessageId : (lanes[0] ?? currentMessageId);
+    }
+    return currentMessageId;
+  }
+
+  #show(leafId: string): void {
+    this.#leafId = leafId;
+    this.#publish();
+  }
+
+  #publish(): void {
+    if (!this.#session && this.#tree.size === 0) return;
+    const exchanges = this.#tree.branch(this.#leafId).map((exchange) => this.#exchangeView(exchange));
+    const [runningTurnId = ""] = this.#running;
+    this.view.set({
+      state: "ready",
+      error: undefined,
+      session: this.#session,
+      exchanges: keepSame(this.view.get().exchanges, exchanges),
+      runningTurnId,
+      hasMore: this.#hasMore,
+    });
+  }
+
+  #exchangeView({ user, answers, ...rest }: Exchange): ExchangeView {
+    const running = [...this.#running].find(
+      (id) => this.#turns.get(id)?.state.started?.userMessageId === user.messageId,
+    );
+    const turnId = answers[0]?.turnId ?? running ?? "";
+    const live = this.#turns.get(turnId);
+    // a turn that was lost before its end is shown as it is stored
+    const turn = live && (live.isEnded || this.#running.has(turnId)) ? live.view : undefined;
+    return {
+      ...rest,
+      key: this.#keys.get(user.messageId) ?? user.messageId,
+      user,
+      lanes: answers.map((message) => ({
+        messageId: message.messageId,
+        modelIndex: message.modelIndex ?? 0,
+        view:
+          turn?.lanes.find(({ messageId }) => messageId === message.messageId) ?? this.#storedView(message),
+        rating: message.rating,
+      })),
+      turnId,
+      turn,
+      isRunning: this.#running.has(turnId),
+    };
+  }
+
+  #storedView({ messageId, answer }: Message): LaneView | undefined {
+    if (!answer) return undefined;
+    const known = this.#lanes.get(messageId);
+    if (known?.answer === answer) return known.view;
+    const view = storedLaneView(answer);
+    this.#lanes.set(messageId, { answer, view });
+    return view;
+  }
+}
+
+/** Takes the old value wherever the new one says the same, so that a UI draws anew only what changed. */
+function keepSame(before: readonly ExchangeView[], after: ExchangeView[]): readonly ExchangeView[] {
+  return after.map((exchange, i) => {
+    const old = before[i];
+    return old && isSame(old, exchange) ? old : exchange;
+  });
+}
+
+function isSame(a: ExchangeView, b: ExchangeView): boolean {
+  return (
+    a.key === b.key &&
+    a.user.messageId === b.user.messageId &&
+    a.turn === b.turn &&
+    a.turnId === b.turnId &&
+    a.isRunning === b.isRunning &&
+    a.selectedId === b.selectedId &&
+    a.userVersions.join() === b.userVersions.join() &&
+    a.answerVersions.length === b.answerVersions.length &&
+    a.lanes.length === b.lanes.length &&
+    a.lanes.every((lane, i) => {
+      const other = b.lanes[i]!;
+      return lane.messageId === other.messageId && lane.view === other.view && lane.rating === other.rating;
+    })
+  );
+}

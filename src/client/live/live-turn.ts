@@ -1,0 +1,87 @@
+/**
+ * A turn that is being watched: batches of packets in, a view per frame out. Owns the turn's state and viewer.
+ *
+ * T1 packets are folded once each and in order; what is repeated is dropped, a gap is told and waits for the missing ones.
+ * T2 the view is made at most once per frame, and always once more after the last packet.
+ */
+import type { TurnState } from "../../../gen/turnwire/chat/v1/turn_state_pb.js";
+import type { Packet } from "../../../gen/turnwire/packet/v1/packet_pb.js";
+import { applyPacket, emptyTurnState } from "../../turn/fold.js";
+import { siftPackets } from "../intake.js";
+import { TurnViewer } from "../view/turn-viewer.js";
+import type { TurnView } from "../view/view-types.js";
+import type { WatchedTurn } from "./hub-messages.js";
+
+export interface LiveTurnOptions {
+  /** Calls the function with the next frame. */
+  readonly onFrame: (flush: () => void) => void;
+  /** The view has changed. */
+  readonly onView: (view: TurnView) => void;
+}
+
+export class LiveTurn {
+  readonly turnId: string;
+  readonly sessionId: string;
+  readonly #options: LiveTurnOptions;
+  readonly #viewer = new TurnViewer();
+  #state: TurnState = emptyTurnState();
+  #fresh: Packet[] = [];
+  #logId = "";
+  #isScheduled = false;
+  #isEnded = false;
+
+  constructor(turnId: string, sessionId: string, options: LiveTurnOptions) {
+    this.turnId = turnId;
+    this.sessionId = sessionId;
+    this.#options = options;
+  }
+
+  get state(): TurnState {
+    return this.#state;
+  }
+
+  /** The view last made; undefined before the first packets. */
+  get view(): TurnView | undefined {
+    return this.#viewer.view;
+  }
+
+  get isEnded(): boolean {
+    return this.#isEnded;
+  }
+
+  /** Where it stands: the cursor. */
+  get position(): WatchedTurn {
+    return { turnId: this.turnId, sessionId: this.sessionId, afterSeq: this.#state.seq, logId: this.#logId };
+  }
+
+  /** False when packets are missing: ask for them from `position` on. */
+  take(packets: readonly Packet[], logId: string): boolean {
+    if (logId) this.#logId = logId;
+    if (this.#isEnded) return true;
+    const { fresh, terminal, trouble } = siftPackets(packets, this.#state.seq);
+    for (const packet of fresh) applyPacket(this.#state, packet);
+    this.#fresh.push(...fresh);
+    this.#isEnded = terminal;
+    if (fresh.length > 0) this.#schedule();
+    return trouble?.kind !== "gap";
+  }
+
+  /** Goes on from a state that was read elsewhere, when the packets cannot be had. */
+  replace(state: TurnState): void {
+    this.#state = state;
+    this.#fresh = [];
+    this.#isEnded = state.stop !== undefined;
+    this.#options.onView(this.#viewer.update(state));
+  }
+
+  #schedule(): void {
+    if (this.#isScheduled) return;
+    this.#isScheduled = true;
+    this.#options.onFrame(() => {
+      this.#isScheduled = false;
+      const packets = this.#fresh;
+      this.#fresh = [];
+      if (packets.length > 0) this.#options.onView(this.#viewer.update(this.#state, packets));
+    });
+  }
+}
