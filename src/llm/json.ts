@@ -7,6 +7,11 @@ export function objectOf(value: unknown): Json {
   return typeof value === "object" && value !== null ? (value as Json) : NOTHING;
 }
 
+/** The objects of a list; [] where it is none. */
+export function objectsOf(value: unknown): Json[] {
+  return Array.isArray(value) ? (value as unknown[]).map(objectOf) : [];
+}
+
 /** The value if it is a string, else "". */
 export function stringOf(value: unknown): string {
   return typeof value === "string" ? value : "";

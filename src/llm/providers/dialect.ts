@@ -94,6 +94,8 @@ export interface Dialect {
   readonly modelList?: { readonly path: string; read(answer: Json): readonly ListedModel[] };
   /** Embeddings, where the dialect has them. */
   readonly embedding?: {
+    /** Texts that one request takes; undefined = any number. */
+    readonly maxInputs?: number;
     request(inputs: readonly string[], model: ModelConfig): DialectRequest;
     read(answer: Json): { readonly vectors: readonly (readonly number[])[]; readonly inputTokens: number };
   };

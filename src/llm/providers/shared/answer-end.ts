@@ -17,15 +17,18 @@ export interface AnswerEndOptions {
   readonly attempt: number;
   /** Exact values that must never show in an error. */
   readonly secrets: readonly string[];
-  /** Called once, before the answer is closed: what the reader still holds. `broken`: no call of it may run. */
-  readonly beforeEnd?: (out: CompletionDelta[], broken: boolean) => void;
+  /** Called once, before the answer is closed: for what the reader still holds. */
+  readonly beforeEnd?: (out: CompletionDelta[], calls: CallsEnd) => void;
 }
+
+/** The writer of an answer, as far as its end goes. */
+export type EndingAnswer = Pick<AnswerWriter, "hasOutput" | "onlyRefused" | "reasoningOpen" | "end">;
 
 const MAX_WARNINGS = 8;
 
 export class AnswerEnd {
   readonly #options: AnswerEndOptions;
-  readonly #answer: AnswerWriter;
+  readonly #answer: EndingAnswer;
   #usage: MessageInitShape<typeof UsageSchema> | undefined;
   #responseId = "";
   #finish: FinishReason | undefined;
@@ -35,7 +38,7 @@ export class AnswerEnd {
   #malformed = 0;
   #ended = false;
 
-  constructor(answer: AnswerWriter, options: AnswerEndOptions) {
+  constructor(answer: EndingAnswer, options: AnswerEndOptions) {
     this.#answer = answer;
     this.#options = options;
   }
@@ -99,7 +102,7 @@ export class AnswerEnd {
   fail(error: TurnError, out: CompletionDelta[]): void {
     if (this.#ended) return;
     this.#ended = true;
-    this.#options.beforeEnd?.(out, true);
+    this.#options.beforeEnd?.(out, "broken");
     this.#answer.end("broken", out);
     this.#pushUsage(out);
     out.push(errorDelta(error));
@@ -124,7 +127,7 @@ export class AnswerEnd {
       return;
     }
     const how = callsEnd(finish);
-    this.#options.beforeEnd?.(out, how === "broken");
+    this.#options.beforeEnd?.(out, how);
     const calls = this.#answer.end(how, out);
     if (calls.invalid > 0) this.warn("the arguments of a tool call are not valid JSON", out);
     this.#ended = true;
