@@ -2,10 +2,12 @@
 import { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError } from "../../lib/errors.js";
 import type { Dialect, DialectSettings } from "./dialect.js";
+import { createAnthropicMessagesDialect } from "./anthropic-messages/dialect.js";
 import { createOpenAiChatDialect } from "./openai-chat/dialect.js";
 
 const DIALECTS: ReadonlyMap<string, (settings: DialectSettings) => Dialect> = new Map([
   ["openai-chat", createOpenAiChatDialect],
+  ["anthropic-messages", createAnthropicMessagesDialect],
 ]);
 
 /** Their names. */

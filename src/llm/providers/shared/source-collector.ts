@@ -27,6 +27,8 @@ export interface Source {
   readonly origin?: string;
   /** The text block that cites it, where it is not the open one. */
   readonly blockIndex?: number;
+  /** Page of the passage, from 1. */
+  readonly page?: number;
 }
 
 /**
@@ -95,6 +97,7 @@ export class SourceCollector {
           snippet: source.snippet,
           source: source.origin ?? "web",
           citationNumber: source.number,
+          page: source.page ?? 0,
         },
       });
       out.push(citationDelta(citation));
@@ -103,7 +106,8 @@ export class SourceCollector {
 
   /** One source with the passage that cites it; each is taken once. Anything but an address or a named document is no source. */
   push(source: Source): void {
-    const key = `${source.documentId ?? source.url} ${source.startChar} ${source.endChar}`;
+    const place = `${source.blockIndex ?? ""} ${source.startChar} ${source.endChar}`;
+    const key = `${source.documentId ?? source.url} ${place}`;
     const isAddress = /^https?:\/\//i.test(source.url) && source.url.length <= MAX_FIELD_CHARS;
     const isNamed = source.url === "" && (source.documentId ?? "") !== "";
     if (!(isAddress || isNamed) || this.#seen.has(key) || this.#seen.size >= MAX_SOURCES) return;
