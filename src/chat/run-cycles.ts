@@ -57,7 +57,12 @@ export async function* runCycles(run: LaneRun): AsyncGenerator<readonly Packet[]
     switch (action.kind) {
       case "call_model": {
         yield [say.cycleStarted(action)];
-        const request = completionRequest(run, [...messages, ...sources.reminder()], action);
+        const request = completionRequest(
+          run,
+          [...messages, ...sources.reminder()],
+          action,
+          step?.reasoningOpen,
+        );
         if (!step) await saveInput(run, request);
         step = yield* streamStep(modelCall(run, request, stepOptions(run, action, placement, sources)));
         usage = addUsage(usage, step.usage);
@@ -133,6 +138,7 @@ function completionRequest(
   run: LaneRun,
   messages: readonly ModelMessage[],
   action: CallModel,
+  reasoningOpen = false,
 ): StreamCompletionRequest {
   const { plan, lane, turn } = run;
   const tools = lane.model.tools ? plan.tools : [];
@@ -164,6 +170,7 @@ function completionRequest(
       },
       sampling: lane.sampling,
       reasoningEffort: lane.reasoningEffort,
+      reasoningOpen,
     },
   });
 }

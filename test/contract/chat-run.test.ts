@@ -104,6 +104,14 @@ describe("a turn", () => {
     expect(models.open).toBe(0);
   });
 
+  test("a step that ended inside a reasoning tag tells the next one, and only that one", async () => {
+    const open = delta("finish", { reason: FinishReason.TOOL_CALLS, reasoningOpen: true });
+    const steps = [[...calls(["t", "{}"]).slice(0, -1), open], calls(["t", "{}"]), answer("done")];
+    const models = scriptedModels(() => steps.shift()!);
+    await newChat({ models, tools: scriptedTools({ t: () => [toolResult("r")] }) }).run();
+    expect(models.requests.map(({ input }) => input!.reasoningOpen)).toEqual([false, true, false]);
+  });
+
   test("tools run side by side, their packets in between; results go to the model in the order of the calls", async () => {
     const gates = { slow: deferred(), quick: deferred() };
     const bothRun = deferred();
