@@ -76,10 +76,13 @@ export class HubLink {
 
   /** What the hub has sent. */
   receive(message: HubMessage): void {
-    if (message.kind === "status") {
-      this.status.set(message.status);
-      return;
+    switch (message.kind) {
+      case "status":
+        return this.status.set(message.status);
+      case "who":
+        return this.hello();
+      case "message":
+        for (const listener of [...this.#listeners]) listener(message.message);
     }
-    for (const listener of [...this.#listeners]) listener(message.message);
   }
 }

@@ -41,11 +41,7 @@ export type TabMessage =
 /** From the hub to a tab. */
 export type HubMessage =
   | { readonly kind: "status"; readonly status: LinkStatus }
+  /** The hub does not know this tab (it has forgotten it, or is a new one): say hello. */
+  | { readonly kind: "who" }
   /** Part of the stream, as far as it concerns this tab. */
   | { readonly kind: "message"; readonly message: WatchResponse };
-
-/** One end of a connection between a tab and the hub. */
-export interface HubPort<Out> {
-  post(message: Out): void;
-  close(): void;
-}

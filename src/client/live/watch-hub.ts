@@ -9,7 +9,7 @@
  */
 import type { WatchResponse } from "../../../gen/turnwire/chat/v1/chat_service_pb.js";
 import type { Clock } from "../../lib/clock.js";
-import type { HubMessage, HubPort, LinkStatus, TabMessage } from "./hub-messages.js";
+import type { HubMessage, LinkStatus, TabMessage } from "./hub-messages.js";
 import type { TurnPosition, Wanted, Watcher, WatcherOptions } from "./watcher.js";
 
 export interface WatchHubOptions {
@@ -31,7 +31,7 @@ export interface HubConnection {
 }
 
 interface Tab {
-  readonly port: HubPort<HubMessage>;
+  readonly post: (message: HubMessage) => void;
   sessionIds: ReadonlySet<string>;
   /** How far the tab has been served, by turn. */
   readonly turns: Map<string, { seq: number; logId: string }>;
@@ -59,21 +59,16 @@ export class WatchHub {
     return this.#tabs.size;
   }
 
-  connect(port: HubPort<HubMessage>): HubConnection {
+  /** A tab has a way to speak to the hub; it counts as a tab once it says hello. */
+  connect(post: (message: HubMessage) => void): HubConnection {
     const { clock } = this.#options;
-    const tab: Tab = {
-      port,
-      sessionIds: new Set(),
-      turns: new Map(),
-      lock: "",
-      heardAtMs: clock.monotonicMs(),
-    };
-    this.#tabs.add(tab);
+    const tab: Tab = { post, sessionIds: new Set(), turns: new Map(), lock: "", heardAtMs: clock.monotonicMs() };
     return { receive: (message) => this.#receive(tab, message) };
   }
 
   #receive(tab: Tab, message: TabMessage): void {
-    if (!this.#tabs.has(tab)) this.#tabs.add(tab); // it was quiet for long, and is back
+    if (message.kind === "hello") this.#tabs.add(tab);
+    else if (!this.#tabs.has(tab)) return message.kind === "bye" ? undefined : tab.post({ kind: "who" });
     tab.heardAtMs = this.#options.clock.monotonicMs();
     this.#forgetQuietTabs();
     switch (message.kind) {
@@ -81,7 +76,7 @@ export class WatchHub {
         tab.lock = message.lock;
         if (message.lock) void this.#options.lockFree?.(message.lock).then(() => this.#forget(tab));
         this.#useToken(message.token);
-        tab.port.post({ kind: "status", status: this.#status });
+        tab.post({ kind: "status", status: this.#status });
         return;
       case "token":
         return this.#useToken(message.token);
@@ -149,7 +144,7 @@ export class WatchHub {
     for (const tab of this.#tabs) {
       const mine = turnId !== "" && (sessionId === undefined || tab.sessionIds.has(sessionId));
       if (mine) this.#advance(tab, message);
-      if (mine || message.events.length > 0 || message.reload) tab.port.post({ kind: "message", message });
+      if (mine || message.events.length > 0 || message.reload) tab.post({ kind: "message", message });
     }
     if (message.packets.at(-1)?.payload.case === "overallStop") this.#endTurn(turnId);
   }
@@ -175,12 +170,11 @@ export class WatchHub {
   #tell(status: LinkStatus): void {
     if (status.kind === "online" && this.#status.kind === "online") return;
     this.#status = status;
-    for (const tab of this.#tabs) tab.port.post({ kind: "status", status });
+    for (const tab of this.#tabs) tab.post({ kind: "status", status });
   }
 
   #forget(tab: Tab): void {
     if (!this.#tabs.delete(tab)) return;
-    tab.port.close();
     if (this.#tabs.size > 0) return;
     this.#watcher?.close();
     this.#watcher = undefined;

@@ -1,0 +1,200 @@
+/**
+ * Everything the page knows, made once. Owns the client, the link to the hub, the outbox, the list of sessions and the
+ * open conversations; components read its observables and call its methods.
+ */
+import { create } from "@bufbuild/protobuf";
+import { createClient, type Client } from "@connectrpc/connect";
+import {
+  DocumentService,
+  StartTurnRequestSchema,
+  type StartTurnRequest,
+} from "../../../gen/turnwire/chat/v1/chat_service_pb.js";
+import { AttachmentSchema } from "../../../gen/turnwire/packet/v1/common_pb.js";
+import type { Model } from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import type { Tool } from "../../../gen/turnwire/tool/v1/tool_service_pb.js";
+import { mapErrors } from "../../client/error-transport.js";
+import { createTurnwireClient, newRequestId, type TurnwireClient } from "../../client/index.js";
+import { Conversation } from "../../client/live/conversation.js";
+import type { HubLink } from "../../client/live/hub-link.js";
+import { Observable } from "../../client/live/observable.js";
+import { isNewConversation, Outbox, type OutboxEntry } from "../../client/live/outbox.js";
+import { SessionList } from "../../client/live/session-list.js";
+import { systemClock } from "../../lib/clock.js";
+import { OUTBOX_KEY, outboxStorage, readStored, store } from "./browser-storage.js";
+import { connectHub } from "./connect-hub.js";
+import { readPageConfig, type PageConfig } from "./page-config.js";
+import { toModels, toSessionSettings, toTurnOptions, type ChatSettings } from "./settings.js";
+import { createPageTransport } from "./transport.js";
+
+/** What may be chosen in a conversation. */
+export interface Catalogue {
+  readonly models: readonly Model[];
+  readonly tools: readonly Tool[];
+}
+
+const TOKEN_KEY = "turnwire.token";
+/** Conversations that stay open in the background, so that going back shows them at once. */
+const MAX_OPEN = 8;
+
+export class PageData {
+  readonly config: PageConfig = readPageConfig();
+  readonly client: TurnwireClient;
+  readonly documents: Client<typeof DocumentService>;
+  readonly outbox: Outbox;
+  readonly sessions: SessionList;
+  readonly catalogue = new Observable<Catalogue>({ models: [], tools: [] });
+  /** The bearer token; "" = none. */
+  readonly token = new Observable(readStored(TOKEN_KEY, ""));
+  /** The session that a new conversation has become, by its name. */
+  readonly became = new Observable<ReadonlyMap<string, string>>(new Map());
+  readonly link: HubLink;
+  readonly #open = new Map<string, Conversation>();
+
+  private constructor(link: HubLink, token: Observable<string>) {
+    this.link = link;
+    this.token = token;
+    const transport = createPageTransport(token.get);
+    this.client = createTurnwireClient({ transport });
+    this.documents = createClient(DocumentService, mapErrors(transport));
+    link.watchWith(() => this.#watched());
+    this.sessions = new SessionList(this.client.api, link);
+    this.outbox = new Outbox({
+      storage: outboxStorage,
+      clock: systemClock,
+      send: (entry, signal) => this.client.api.startTurn(this.#toRequest(entry), { signal }),
+      onAccepted: (entry, response) => {
+        const sessionId = response.started?.sessionId;
+        if (!sessionId) return;
+        this.open(sessionId).accepted(entry, response);
+        if (isNewConversation(entry.conversation))
+          this.became.set(new Map(this.became.get()).set(entry.conversation, sessionId));
+      },
+      exclusively: navigator.locks
+        ? (name, task) => Promise.resolve(navigator.locks.request(name, task))
+        : undefined,
+    });
+    window.addEventListener("storage", ({ key }) => key === OUTBOX_KEY && this.outbox.reload());
+    window.addEventListener("online", () => this.outbox.flush());
+    link.status.subscribe(() => {
+      if (link.status.get().kind !== "online") return;
+      this.outbox.flush();
+      if (this.catalogue.get().models.length === 0) void this.#readCatalogue();
+    });
+    void this.#readCatalogue();
+  }
+
+  static async start(): Promise<PageData> {
+    const token = new Observable(readStored(TOKEN_KEY, ""));
+    return new PageData(await connectHub(token.get()), token);
+  }
+
+  /** Signs in with a token, or out with "". */
+  signIn(token: string): void {
+    store(TOKEN_KEY, token || undefined);
+    this.token.set(token);
+    this.link.setToken(token);
+    if (!token) return;
+    void this.sessions.reload();
+    void this.#readCatalogue();
+    this.outbox.flush();
+  }
+
+  /** The conversation of a session; the same one as long as it is open. */
+  open(sessionId: string): Conversation {
+    let conversation = this.#open.get(sessionId);
+    if (conversation) {
+      this.#open.delete(sessionId);
+      this.#open.set(sessionId, conversation);
+      return conversation;
+    }
+    conversation = new Conversation(sessionId, {
+      api: this.client.api,
+      link: this.link,
+      onFrame,
+      onTurnEnded: () => this.outbox.flush(),
+    });
+    this.#open.set(sessionId, conversation);
+    for (const [id, oldest] of this.#open) {
+      if (this.#open.size <= MAX_OPEN) break;
+      oldest.close();
+      this.#open.delete(id);
+    }
+    this.link.watch(false);
+    return conversation;
+  }
+
+  /** Forgets a conversation: its session is deleted. */
+  forget(sessionId: string): void {
+    this.#open.get(sessionId)?.close();
+    this.#open.delete(sessionId);
+    this.link.watch(false);
+  }
+
+  newConversation(): string {
+    return `new-${newRequestId()}`;
+  }
+
+  #watched() {
+    const open = [...this.#open.values()];
+    return {
+      sessionIds: open.map(({ sessionId }) => sessionId),
+      turns: open.flatMap(({ positions }) => positions),
+    };
+  }
+
+  async #readCatalogue(): Promise<void> {
+    try {
+      const [{ models }, { tools }] = await Promise.all([
+        this.client.api.listModels({ pageSize: 200 }),
+        this.client.api.listTools({ pageSize: 200 }),
+      ]);
+      this.catalogue.set({ models, tools });
+    } catch {
+      // asked again when the link is online
+    }
+  }
+
+  #toRequest(entry: OutboxEntry): StartTurnRequest {
+    const settings = entry.settings as ChatSettings;
+    const isNew = isNewConversation(entry.conversation);
+    const defaultModel = this.catalogue.get().models.find(({ isDefault }) => isDefault)?.modelId ?? "";
+    return create(StartTurnRequestSchema, {
+      requestId: entry.requestId,
+      sessionId: isNew ? "" : entry.conversation,
+      text: entry.text,
+      attachments: entry.attachments.map((attachment) => create(AttachmentSchema, attachment)),
+      position: toPosition(entry),
+      models: toModels(settings, defaultModel),
+      options: toTurnOptions(settings),
+      newSession: isNew ? toSessionSettings(settings) : undefined,
+    });
+  }
+}
+
+function toPosition({ position }: OutboxEntry): StartTurnRequest["position"] {
+  switch (position.case) {
+    case "end":
+      return { case: undefined };
+    case "after":
+      return { case: "parentMessageId", value: position.messageId };
+    case "regenerate":
+      return { case: "regenerateMessageId", value: position.messageId };
+    case "edit":
+      return { case: "editMessageId", value: position.messageId };
+  }
+}
+
+/** With the next frame; hidden tabs have no frames, and get a timer. */
+function onFrame(flush: () => void): void {
+  if (document.visibilityState === "hidden") {
+    setTimeout(flush, 100);
+    return;
+  }
+  let done = false;
+  const once = (): void => {
+    if (!done) flush();
+    done = true;
+  };
+  requestAnimationFrame(once);
+  setTimeout(once, 250); // the tab was hidden before the frame came
+}
