@@ -23,7 +23,7 @@ module.exports = {
     only("egress-stands-alone", "egress", []),
     only("extract-sees-egress", "extract", ["egress/"]),
     only("documents-see-ports", "documents", ["egress/", "extract/", "store/(db|page-token|store)"]),
-    only("files-see-the-store-port", "files", ["store/store"]),
+    only("files-see-the-store-port", "files", ["store/(store|uploads)"]),
     only("replay-stands-alone", "replay", []),
     only("store-stands-alone", "store", []),
     only("client-folds", "client", ["turn/"]),

@@ -17,5 +17,6 @@ export type FetchFailureKind =
   | "http_status"
   | "too_large"
   | "unreadable"
+  | "encrypted"
   | "timeout"
   | "cancelled";

@@ -8,10 +8,15 @@ const PRESCAN_BYTES = 1024;
  * throws: what cannot be decoded becomes the replacement character.
  */
 export function decodeText(bytes: Uint8Array, contentType: string, prescan: boolean): string {
-  const label = bomLabel(bytes) ?? charsetOf(contentType) ?? (prescan ? declaredCharset(bytes) : undefined);
+  const label = labelOf(bytes, contentType) ?? (prescan ? declaredCharset(bytes) : undefined);
   const decoder = label === undefined ? undefined : decoderFor(label);
   if (decoder) return decoder.decode(bytes);
   return decodeUtf8(bytes) ?? new TextDecoder("windows-1252").decode(bytes);
+}
+
+/** The charset that a byte order mark or the Content-Type header names; undefined = neither does. */
+export function labelOf(bytes: Uint8Array, contentType: string): string | undefined {
+  return bomLabel(bytes) ?? charsetOf(contentType);
 }
 
 function bomLabel(bytes: Uint8Array): string | undefined {
@@ -44,7 +49,7 @@ function decoderFor(label: string): { decode(bytes: Uint8Array): string } | unde
 }
 
 /** undefined when the bytes are not UTF-8. A character cut off at the end does not count. */
-function decodeUtf8(bytes: Uint8Array): string | undefined {
+export function decodeUtf8(bytes: Uint8Array): string | undefined {
   try {
     return new TextDecoder("utf-8", { fatal: true }).decode(bytes, { stream: true });
   } catch {

@@ -30,18 +30,27 @@ process.on(
 async function answer(request: ExtractRequest): Promise<ExtractAnswer> {
   try {
     return { kind: "text", extracted: await extract(request) };
-  } catch {
+  } catch (error) {
+    if ((error as Error).name === "PasswordException")
+      return { kind: "unreadable", why: "encrypted", reason: "it needs a password" };
     return {
       kind: "unreadable",
+      why: "unreadable",
       reason: request.kind === "pdf" ? "it is not a readable PDF" : "it is not a readable page",
     };
   }
 }
 
-async function extract({ kind, bytes, contentType, maxChars }: ExtractRequest): Promise<ExtractedText> {
-  if (kind === "pdf") return (await import("./pdf-text.js")).pdfToText(Uint8Array.from(bytes), maxChars); // it refuses Buffers
-  const { htmlToText } = await import("./html-text.js");
-  return htmlToText(decodeText(bytes, contentType, true), maxChars, (extracted) => {
+async function extract(request: ExtractRequest): Promise<ExtractedText> {
+  const { bytes, maxChars } = request;
+  if (request.kind === "pdf") {
+    const { pdfToText } = await import("./pdf-text.js");
+    return pdfToText(Uint8Array.from(bytes), maxChars, request.maxPages); // it refuses Buffers
+  }
+  const html = decodeText(bytes, request.contentType, true);
+  const { htmlToText, pageToText } = await import("./html-text.js");
+  if (request.wholePage) return pageToText(html, maxChars);
+  return htmlToText(html, maxChars, (extracted) => {
     process.send?.({ kind: "body", extracted } satisfies ExtractAnswer);
   });
 }

@@ -7,6 +7,10 @@ export interface ExtractRequest {
   readonly contentType: string;
   /** Most characters of text wanted. */
   readonly maxChars: number;
+  /** Take all of an HTML page, and not only the article in it. Default false. */
+  readonly wholePage?: boolean;
+  /** Pages of a PDF that are read. Default 1,000. */
+  readonly maxPages?: number;
 }
 
 export interface ExtractedText {
@@ -25,4 +29,4 @@ export interface ExtractedText {
 export type ExtractAnswer =
   | { readonly kind: "body"; readonly extracted: ExtractedText }
   | { readonly kind: "text"; readonly extracted: ExtractedText }
-  | { readonly kind: "unreadable"; readonly reason: string };
+  | { readonly kind: "unreadable"; readonly why: "unreadable" | "encrypted"; readonly reason: string };

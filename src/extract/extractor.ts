@@ -150,7 +150,7 @@ class ExtractorPool implements Extractor {
     const give = (failure: FetchFailure): void => (body ? outcome.resolve(body) : outcome.reject(failure));
     const onTimeout = (): void =>
       give(new FetchFailure("timeout", `reading it took longer than ${timeoutMs / 1000} s`));
-    const onExit = (): void => give(new FetchFailure("unreadable", "reading it took too much memory"));
+    const onExit = (): void => give(new FetchFailure("too_large", "reading it took too much memory"));
     const onAbort = (): void => outcome.reject(cancelled());
     let timer = setTimeout(onTimeout, timeoutMs);
     const onMessage = (message: unknown): void => {
@@ -169,7 +169,7 @@ class ExtractorPool implements Extractor {
       child.send(request, (error) => error && onExit());
       const answer = await outcome.promise;
       finished = answer.kind !== "body";
-      if (answer.kind === "unreadable") throw new FetchFailure("unreadable", answer.reason);
+      if (answer.kind === "unreadable") throw new FetchFailure(answer.why, answer.reason);
       return answer.extracted;
     } finally {
       clearTimeout(timer);

@@ -39,6 +39,12 @@ export function htmlToText(
   };
 }
 
+/** The text of the whole page, in time linear to its length. */
+export function pageToText(html: string, maxChars: number): ExtractedText {
+  const { title, text, truncated } = renderHtml(html, maxChars);
+  return { title: clean(title), text, truncated, metadata: {} };
+}
+
 type Article = NonNullable<ReturnType<Readability["parse"]>>;
 
 function readArticle(html: string): Article | undefined {

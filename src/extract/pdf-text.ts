@@ -2,11 +2,14 @@
 import { getDocumentProxy } from "unpdf";
 import type { ExtractedText } from "./extracted-text.js";
 
-/** Pages beyond these are not read. */
 const MAX_PAGES = 1_000;
 
 /** Reads pages until there are `maxChars` characters; each page begins with a line that names its number. */
-export async function pdfToText(bytes: Uint8Array, maxChars: number): Promise<ExtractedText> {
+export async function pdfToText(
+  bytes: Uint8Array,
+  maxChars: number,
+  maxPages = MAX_PAGES,
+): Promise<ExtractedText> {
   const pdf = await getDocumentProxy(bytes, {
     isEvalSupported: false,
     maxImageSize: 1,
@@ -17,7 +20,7 @@ export async function pdfToText(bytes: Uint8Array, maxChars: number): Promise<Ex
   const pages: string[] = [];
   let length = 0;
   let page = 1;
-  for (; page <= Math.min(pdf.numPages, MAX_PAGES) && length <= maxChars; page++) {
+  for (; page <= Math.min(pdf.numPages, maxPages) && length <= maxChars; page++) {
     const text = `[page ${page} of ${pdf.numPages}]\n${await readPage(pdf, page)}`;
     pages.push(text);
     length += text.length + 2;

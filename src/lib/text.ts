@@ -34,3 +34,8 @@ export function shareFairly(wishes: readonly number[], total: number): number[] 
   }
   return shares;
 }
+
+/** The text with U+FFFD in place of each half of a surrogate pair that stands alone. */
+export function wellFormed(text: string): string {
+  return text.replace(/[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g, "\ufffd");
+}

@@ -2,10 +2,8 @@
  * The chat service: its stores (embedded where none is configured), the orchestrator over them, and both listeners. The
  * order matters at the end too: no new calls, then the turns, then what they use.
  */
-import { DocumentService } from "../../gen/turnwire/chat/v1/chat_service_pb.js";
 import { createChatService } from "../chat/service.js";
 import { ActiveTurns } from "../chat/active-turns.js";
-import { createFileService } from "../chat/file-service.js";
 import { Ownership } from "../chat/ownership.js";
 import { defaultChatLimits, type ChatDeps } from "../chat/ports.js";
 import { listenForCommands } from "../chat/stop-turn.js";
@@ -13,7 +11,6 @@ import { systemClock } from "../lib/clock.js";
 import { newId } from "../lib/ids.js";
 import { LoopTick } from "../lib/loop-tick.js";
 import type { Logger } from "../lib/log.js";
-import { bindService } from "../lib/rpc/service-binding.js";
 import type { ReplayLog } from "../replay/replay-log.js";
 import { connectNatsReplayLog } from "../replay/nats-replay-log.js";
 import { connectPostgresReplayLog } from "../replay/postgres-replay-log.js";
@@ -26,7 +23,9 @@ import { startPostgres } from "./embedded/postgres.js";
 import { bothOpened, Closers } from "./closers.js";
 import { connectModels, connectTools } from "./peers.js";
 import { serveChat } from "./serve-chat.js";
+import { startDocuments } from "./start-documents.js";
 import { atUrl } from "./start-errors.js";
+import { readToolConfig } from "./tool-config.js";
 
 export interface RunningChat {
   readonly httpPort: number;
@@ -96,11 +95,19 @@ export async function startChat(options: StartChatOptions): Promise<RunningChat>
       log: nats?.label ?? `Postgres (${postgres.label})`,
       store: `Postgres (${postgres.label})`,
     };
+    const documents = startDocuments({
+      databaseUrl: postgres.url,
+      store,
+      logger,
+      incarnation: deps.incarnation,
+      allowHosts: readToolConfig(options.env).openUrl.allowHosts,
+    });
+    closers.add("documents", () => documents.close());
     const servers = await serveChat({
       labels,
       config,
       logger,
-      services: [createChatService(deps, turns), createFileService(store), bindService(DocumentService, {})],
+      services: [createChatService(deps, turns), ...documents.services],
       ready: async (signal) => {
         await Promise.all([store.ping(signal), log.ping(signal), models.ready(signal), tools.ready(signal)]);
       },

@@ -1,4 +1,4 @@
-/** Files: what is too long for a packet, in parts, under the epoch of the turn that made it. */
+/** Files: what is too long for a packet, in parts, under the epoch of the turn that made it; and reading all files. */
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError } from "../lib/errors.js";
 import type { Principal } from "../lib/rpc/service-binding.js";
@@ -64,14 +64,29 @@ async function saveFile(
   });
 }
 
-interface RawFile {
+export interface RawFile {
   readonly file_id: string;
   readonly name: string;
   readonly media_type: string;
   readonly size_bytes: string;
   readonly sha256: string;
-  readonly turn_id: string;
+  /** null on files that users uploaded. */
+  readonly turn_id: string | null;
   readonly create_time: Date;
+}
+
+export const FILE_COLUMNS = "file_id, name, media_type, size_bytes, sha256, turn_id, create_time";
+
+export function toFileRow(raw: RawFile): FileRow {
+  return {
+    fileId: raw.file_id,
+    name: raw.name,
+    mediaType: raw.media_type,
+    sizeBytes: BigInt(raw.size_bytes),
+    sha256: raw.sha256,
+    turnId: raw.turn_id ?? "",
+    createTime: raw.create_time,
+  };
 }
 
 async function getFile(
@@ -80,22 +95,10 @@ async function getFile(
   fileId: string,
 ): Promise<FileRow | undefined> {
   const rows = await db.readers.query<RawFile>(
-    `select file_id, name, media_type, size_bytes, sha256, turn_id, create_time from turnwire.files
-     where file_id = $1 and tenant_id = $2 and user_id = $3`,
+    `select ${FILE_COLUMNS} from turnwire.files where file_id = $1 and tenant_id = $2 and user_id = $3 and whole`,
     [fileId, tenantId, userId],
   );
-  const raw = rows[0];
-  return (
-    raw && {
-      fileId: raw.file_id,
-      name: raw.name,
-      mediaType: raw.media_type,
-      sizeBytes: BigInt(raw.size_bytes),
-      sha256: raw.sha256,
-      turnId: raw.turn_id,
-      createTime: raw.create_time,
-    }
-  );
+  return rows[0] && toFileRow(rows[0]);
 }
 
 async function* readFile(
