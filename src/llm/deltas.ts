@@ -7,11 +7,13 @@ import {
   FinishDeltaSchema,
   type CitationDelta,
   type CompletionDelta,
+  type MediaPart,
   type ProviderState,
   type ServerToolCall,
 } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import {
   TurnErrorSchema,
+  type TurnError as TurnErrorMessage,
   type ErrorCode,
   type FinishReason,
   type Usage,
@@ -99,6 +101,22 @@ export function attemptStartedDelta(
   };
 }
 
+/** An attempt is given up, and another one follows. */
+export function attemptBoundaryDelta(
+  failedAttempt: number,
+  cause: TurnError,
+  nextModelId: string,
+): CompletionDelta {
+  const message = errorMessage(cause);
+  return {
+    $typeName: DELTA,
+    delta: {
+      case: "attemptBoundary",
+      value: { $typeName: "turnwire.llm.v1.AttemptBoundary", failedAttempt, cause: message, nextModelId },
+    },
+  };
+}
+
 export function modelSelectedDelta(modelId: string): CompletionDelta {
   return {
     $typeName: DELTA,
@@ -145,6 +163,11 @@ export function serverToolCallDelta(call: ServerToolCall): CompletionDelta {
   return { $typeName: DELTA, delta: { case: "serverToolCall", value: call } };
 }
 
+/** An image, sound or document that the model made. */
+export function mediaDelta(media: MediaPart): CompletionDelta {
+  return { $typeName: DELTA, delta: { case: "media", value: media } };
+}
+
 /** Something was wrong and was skipped. */
 export function warningDelta(code: KnownErrorCode, message: string): CompletionDelta {
   return {
@@ -158,7 +181,11 @@ export function warningDelta(code: KnownErrorCode, message: string): CompletionD
 
 /** The end of an attempt that failed. What was sent before it stays valid. */
 export function errorDelta(error: TurnError, modelId = ""): CompletionDelta {
-  const value = create(TurnErrorSchema, {
+  return { $typeName: DELTA, delta: { case: "error", value: errorMessage(error, modelId) } };
+}
+
+function errorMessage(error: TurnError, modelId = ""): TurnErrorMessage {
+  return create(TurnErrorSchema, {
     code: error.code as ErrorCode,
     message: error.message,
     retryable: error.retryable,
@@ -166,5 +193,4 @@ export function errorDelta(error: TurnError, modelId = ""): CompletionDelta {
     modelId,
     details: { ...error.details },
   });
-  return { $typeName: DELTA, delta: { case: "error", value } };
 }
