@@ -51,10 +51,10 @@ function parsed(json: string): unknown {
   return JSON.parse(json) as unknown;
 }
 
-const USAGE_NAMES = {
-  ...{ input: "input", output: "output", reasoning: "reasoning" },
-  ...{ cached: "cached", cache_write: "cacheWrite" },
-} as const;
+const USAGE_NAMES = [
+  ...(["input", "output", "reasoning", "cached"] as const).map((name) => [name, name] as const),
+  ["cache_write", "cacheWrite"],
+] as const;
 
 /** Blocks that the fold knows. */
 const BLOCK_KINDS = new Set(["text", "reasoning", "tool_call"]);
@@ -69,7 +69,7 @@ function expectMeaning(got: CompletionResult, want: CorpusExpectation): void {
   if (want.finish_reason_raw && !want.error) expect(got.rawFinish).toBe(want.finish_reason_raw);
   if (want.sources && want.sources.length > 0)
     expect(got.sources).toEqual(want.sources.map((source) => source.url));
-  for (const [name, own] of Object.entries(USAGE_NAMES)) {
+  for (const [name, own] of USAGE_NAMES) {
     const value = want.usage?.[name];
     if (typeof value === "number") expect(got.usage?.[own], `usage ${name}`).toBe(value);
   }

@@ -57,7 +57,7 @@ function decodeRounds(
 }
 
 function charByChar(deltas: readonly CaseDelta[]): CaseDelta[] {
-  return deltas.flatMap((delta) => (typeof delta === "string" ? [...delta] : [delta]));
+  return deltas.flatMap((delta): CaseDelta[] => (typeof delta === "string" ? [...delta] : [delta]));
 }
 
 describe.skipIf(!dir)("reasoning tags", () => {

@@ -1,29 +1,45 @@
 /** The dialect of OpenAI's chat completions, spoken by many servers; how they differ is data (`vendors.ts`). */
+import type { ModelConfig } from "../../config.js";
 import { objectOf, stringOf, uint32Of, type Json } from "../../json.js";
 import type { DecoderOptions, Dialect, DialectSettings, ListedModel, StreamDecoder } from "../dialect.js";
 import { createFramedDecoder } from "../shared/framed-decoder.js";
 import { ChatChunkReader } from "./chunk-reader.js";
+import { chatQuirks, quirksOfModel, type ChatQuirks } from "./quirks.js";
 import { buildChatRequest } from "./request.js";
-import { openAiChatQuirks, type OpenAiChatQuirks } from "./vendors.js";
+import type { Vendor } from "./vendors.js";
 
 const MAX_LISTED_MODELS = 1_000;
+const MAX_EMBEDDED_TEXTS = 2_048;
 
-/** The dialect as the server at this address speaks it. */
+/** The dialect as the server at this address speaks it. Throws INVALID_ARGUMENT for quirks that are wrong. */
 export function createOpenAiChatDialect(settings: DialectSettings): Dialect {
-  const quirks = openAiChatQuirks(settings.baseUrl, settings.quirks as Partial<OpenAiChatQuirks>);
+  const quirks = chatQuirks(settings);
   return {
     api: "openai-chat",
     accept: "text/event-stream, application/json",
     buildRequest: (input, model) => ({
-      path: "/chat/completions",
+      path: pathOf(quirks.path, quirks, model),
       headers: {},
-      ...buildChatRequest(input, model, quirks),
+      ...buildChatRequest(input, model, quirksOfModel(quirks, model.upstreamModel)),
     }),
     authorize(_request, apiKey): Record<string, string> {
-      return apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` };
+      if (apiKey === undefined) return {};
+      return { [quirks.keyHeader]: quirks.keyHeader === "authorization" ? `Bearer ${apiKey}` : apiKey };
     },
     createDecoder: createOpenAiChatDecoder,
-    modelList: { path: "/models", read: (answer) => readModelList(answer, quirks) },
+    ...(quirks.modelsPath !== "" && {
+      modelList: { path: quirks.modelsPath, read: (answer: Json) => readModelList(answer, quirks.vendor) },
+    }),
+    embedding: {
+      maxInputs: MAX_EMBEDDED_TEXTS,
+      request: (inputs, model) => ({
+        path: pathOf(quirks.embeddingsPath, quirks, model),
+        headers: {},
+        body: { model: model.upstreamModel, input: inputs, encoding_format: "float" },
+        dropped: [],
+      }),
+      read: readEmbeddings,
+    },
   };
 }
 
@@ -32,10 +48,19 @@ export function createOpenAiChatDecoder(options: DecoderOptions): StreamDecoder 
   return createFramedDecoder({ ...options, reader: new ChatChunkReader(options), framing: "sse" });
 }
 
-function readModelList(answer: Json, quirks: OpenAiChatQuirks): ListedModel[] {
-  const list: unknown = Array.isArray(answer) ? answer : (answer["data"] ?? answer["models"]);
-  const models = (Array.isArray(list) ? (list as unknown[]) : [])
-    .map((item) => objectOf(item))
+function pathOf(template: string, quirks: ChatQuirks, model: ModelConfig): string {
+  return template
+    .replace("{model}", encodeURIComponent(model.upstreamModel))
+    .replace("{apiVersion}", encodeURIComponent(quirks.apiVersion));
+}
+
+function listOf(value: unknown): Json[] {
+  return Array.isArray(value) ? (value as unknown[]).map(objectOf) : [];
+}
+
+function readModelList(answer: Json, vendor: Vendor): ListedModel[] {
+  const { chatModels, preferredModels = [] } = vendor;
+  const models = listOf(Array.isArray(answer) ? answer : (answer["data"] ?? answer["models"]))
     .map((item) => ({
       id: stringOf(item["id"]) || stringOf(item["model"]) || stringOf(item["name"]),
       ownedBy: stringOf(item["owned_by"]),
@@ -46,8 +71,19 @@ function readModelList(answer: Json, quirks: OpenAiChatQuirks): ListedModel[] {
         0,
     }))
     .filter(({ id }) => id !== "" && id.length <= 256)
-    .filter(({ id }) => quirks.chatModels?.test(id) ?? true)
+    .filter(({ id }) => chatModels?.test(id) ?? true)
     .slice(0, MAX_LISTED_MODELS);
-  const preferred = quirks.preferredModels.map((id) => models.find((model) => model.id === id)).find(Boolean);
+  const preferred = preferredModels.map((id) => models.find((model) => model.id === id)).find(Boolean);
   return preferred ? [preferred, ...models.filter((model) => model !== preferred)] : models;
+}
+
+/** The vectors in the order of the texts, however the server ordered them. */
+function readEmbeddings(answer: Json): { vectors: number[][]; inputTokens: number } {
+  const vectors: number[][] = [];
+  for (const [at, item] of listOf(answer["data"]).entries()) {
+    const values = item["embedding"];
+    if (Array.isArray(values)) vectors[uint32Of(item["index"]) ?? at] = values.map(Number);
+  }
+  const usage = objectOf(answer["usage"]);
+  return { vectors, inputTokens: uint32Of(usage["prompt_tokens"]) ?? uint32Of(usage["total_tokens"]) ?? 0 };
 }

@@ -7,29 +7,33 @@ import {
   ToolChoiceMode,
 } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { ErrorCode, ReasoningEffort } from "../../../../gen/turnwire/packet/v1/common_pb.js";
-import { modelOf, type ModelConfig } from "../../config.js";
+import type { ModelConfig } from "../../config.js";
+import { modelOf } from "../../config-defaults.js";
 import { PROVIDER_STATE } from "./chunk-reader.js";
-import { openAiChatQuirks, type OpenAiChatQuirks } from "./vendors.js";
+import { chatQuirks, quirksOfModel } from "./quirks.js";
 import { buildChatRequest } from "./request.js";
 
 type InputInit = Parameters<typeof create<typeof CompletionInputSchema>>[1] & object;
 
-function build(input: InputInit, model: Partial<ModelConfig> = {}, quirks: Partial<OpenAiChatQuirks> = {}) {
+function build(input: InputInit, model: Partial<ModelConfig> = {}, quirks: object = {}, host = "local.test") {
   const whole = create(CompletionInputSchema, {
     messages: [{ role: Role.USER, parts: [{ part: { case: "text", value: "x" } }] }],
     ...input,
   });
-  return buildChatRequest(
-    whole,
-    { ...modelOf("m", "p"), ...model },
-    openAiChatQuirks("http://local.test/v1", quirks),
-  );
+  const config = { ...modelOf("m", "p"), ...model };
+  const settings = { baseUrl: `http://${host}/v1`, quirks: quirks as Record<string, unknown> };
+  return buildChatRequest(whole, config, quirksOfModel(chatQuirks(settings), config.upstreamModel));
 }
 
 const assistant = (...parts: object[]): InputInit =>
   ({ messages: [{ role: Role.ASSISTANT, parts: parts.map((part) => ({ part })) }] }) as InputInit;
-const messages = (input: InputInit, quirks?: Partial<OpenAiChatQuirks>): unknown =>
-  build(input, {}, quirks).body["messages"];
+const messages = (input: InputInit, quirks?: object): unknown => build(input, {}, quirks).body["messages"];
+
+const media = (source: object, mediaType = "image/png", name = ""): object => ({
+  part: { case: "media", value: { mediaType, name, source } },
+});
+const data = (text: string): object => ({ case: "data", value: Buffer.from(text) });
+const text = (value: string): object => ({ part: { case: "text", value } });
 
 describe("openai chat request", () => {
   test("nothing set - nothing but model, messages and stream", () => {
@@ -78,6 +82,95 @@ describe("openai chat request", () => {
     expect(messages(state(PROVIDER_STATE, "no json"))).toEqual([{ role: "assistant", content: "a" }]);
   });
 
+  test("media - images, sound and documents beside the text", () => {
+    const parts = [
+      text("look"),
+      media(data("png")),
+      media({ case: "url", value: "https://a.test/b.png" }),
+      media(data("mp3"), "audio/mpeg"),
+      media(data("pdf"), "application/pdf", "a.pdf"),
+      media(data("hi"), "text/plain", "a.txt"),
+    ];
+    expect(messages({ messages: [{ role: Role.USER, parts }] } as InputInit)).toEqual([
+      {
+        role: "user",
+        content: [
+          { type: "text", text: "look" },
+          { type: "image_url", image_url: { url: "data:image/png;base64,cG5n" } },
+          { type: "image_url", image_url: { url: "https://a.test/b.png" } },
+          { type: "input_audio", input_audio: { data: "bXAz", format: "mp3" } },
+          { type: "file", file: { filename: "a.pdf", file_data: "data:application/pdf;base64,cGRm" } },
+          { type: "text", text: "a.txt:\nhi" },
+        ],
+      },
+    ]);
+  });
+
+  test("media that the vendor does not take - refused, naming the field", () => {
+    const input = { messages: [{ role: Role.USER, parts: [media(data("x"), "audio/wav")] }] } as InputInit;
+    expect(() => build(input, {}, { vendor: "groq" })).toThrow(/parts\[0\]\.media is of type audio\/wav/);
+  });
+
+  test("media in results - in a user's message after all results of the step", () => {
+    const result = (callId: string, images: object[]): object => ({
+      part: { case: "toolResult", value: { callId, text: callId, media: images } },
+    });
+    const image = { mediaType: "image/png", source: data("png") };
+    const input = {
+      messages: [{ role: Role.TOOL, parts: [result("a", [image]), result("b", [])] }],
+    } as InputInit;
+    expect(messages(input)).toMatchObject([
+      { role: "tool", tool_call_id: "a", content: "a" },
+      { role: "tool", tool_call_id: "b", content: "b" },
+      { role: "user", content: [{ type: "text" }, { type: "image_url" }] },
+    ]);
+    expect(build(input, {}, { vendor: "mistral" })).toMatchObject({ dropped: ["media"] });
+  });
+
+  test("what a model made is not given back to it, and that is said", () => {
+    const made = {
+      messages: [{ role: Role.ASSISTANT, parts: [text("a"), media(data("png"))] }],
+    } as InputInit;
+    expect(build(made)).toMatchObject({
+      body: { messages: [{ role: "assistant", content: "a" }] },
+      dropped: ["media"],
+    });
+  });
+
+  test("where the cache may end - marked for vendors that ask for it", () => {
+    const input = {
+      messages: [{ role: Role.SYSTEM, parts: [text("s")], cacheBreakpoint: true }],
+    } as InputInit;
+    expect(messages(input)).toEqual([{ role: "system", content: "s" }]);
+    expect(messages(input, { vendor: "openrouter" })).toEqual([
+      { role: "system", content: [{ type: "text", text: "s", cache_control: { type: "ephemeral" } }] },
+    ]);
+  });
+
+  test("mistral - ids of nine characters that stay the same, the user never right after a tool", () => {
+    const call = {
+      part: { case: "toolCall", value: { callId: "call_long_id", name: "f", argumentsJson: "{}" } },
+    };
+    const result = { part: { case: "toolResult", value: { callId: "call_long_id", text: "r" } } };
+    const input = {
+      messages: [
+        { role: Role.ASSISTANT, parts: [call] },
+        { role: Role.TOOL, parts: [result] },
+        { role: Role.REMINDER, parts: [text("be brief")] },
+      ],
+    } as InputInit;
+    const [assistantSays, toolSays] = messages(input, { vendor: "mistral" }) as {
+      tool_calls?: { id: string }[];
+      tool_call_id?: string;
+      content: unknown;
+    }[];
+    expect(assistantSays?.tool_calls?.[0]?.id).toMatch(/^[A-Za-z0-9]{9}$/);
+    expect(toolSays).toMatchObject({
+      tool_call_id: assistantSays?.tool_calls?.[0]?.id,
+      content: "r\n\nbe brief",
+    });
+  });
+
   test("reasoning effort - by what the model is known to take", () => {
     const effort = (reasoningEffort: ReasoningEffort, reasoning: boolean | undefined) => {
       const { body, dropped } = build({ reasoningEffort }, { reasoning });
@@ -93,7 +186,8 @@ describe("openai chat request", () => {
   test("the limit of the answer - under the name the server knows", () => {
     const sampling = { maxOutputTokens: 5 };
     expect(build({ sampling }).body).toMatchObject({ max_tokens: 5 });
-    expect(openAiChatQuirks("https://api.openai.com/v1").maxTokensField).toBe("max_completion_tokens");
+    expect(build({ sampling }, {}, {}, "api.openai.com").body).toMatchObject({ max_completion_tokens: 5 });
+    expect(build({ sampling }, {}, { maxTokensField: "limit" }).body).toMatchObject({ limit: 5 });
   });
 
   test("a seed that JSON cannot hold is left out, and said", () => {
@@ -144,10 +238,20 @@ describe("openai chat request", () => {
       "input.messages[0].parts[0]",
     ],
     [
-      "media in a tool's result",
-      { messages: [{ role: Role.TOOL, parts: [{ part: { case: "toolResult", value: { media: [{}] } } }] }] },
-      ErrorCode.NOT_BUILT,
-      "input.messages[0].parts[0].tool_result.media",
+      "media that is stored elsewhere",
+      { messages: [{ role: Role.USER, parts: [media({ case: "fileId", value: "f" })] }] },
+      ErrorCode.INVALID_ARGUMENT,
+      "input.messages[0].parts[0].media",
+    ],
+    [
+      "a document by address",
+      {
+        messages: [
+          { role: Role.USER, parts: [media({ case: "url", value: "https://a.test/x" }, "application/pdf")] },
+        ],
+      },
+      ErrorCode.INVALID_ARGUMENT,
+      "input.messages[0].parts[0].media",
     ],
     [
       "a format that is no JSON",

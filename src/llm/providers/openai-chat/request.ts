@@ -1,23 +1,27 @@
-/** The request body of the OpenAI chat dialect. Pure. */
+/** The request of the OpenAI chat dialect. Pure. */
 import {
-  Role,
   ToolChoiceMode,
   type CompletionInput,
-  type ContentPart,
-  type ModelMessage,
-  type ToolCallPart,
   type ToolDefinition,
 } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
-import { ErrorCode, ReasoningEffort } from "../../../../gen/turnwire/packet/v1/common_pb.js";
-import { assertNever } from "../../../lib/assert-never.js";
-import { TurnError } from "../../../lib/errors.js";
+import { ReasoningEffort } from "../../../../gen/turnwire/packet/v1/common_pb.js";
 import type { ModelConfig } from "../../config.js";
-import { isJsonObject, objectOf, parseJson, type Json } from "../../json.js";
-import { PROVIDER_STATE } from "./chunk-reader.js";
-import type { OpenAiChatQuirks } from "./vendors.js";
+import type { Json } from "../../json.js";
+import {
+  addProviderOptions,
+  answerSchemaOf,
+  offeredTools,
+  parametersOf,
+  seedOf,
+  stopTexts,
+  type OfferedTools,
+  type RequestBody,
+} from "../shared/request-input.js";
+import { chatMessages } from "./messages.js";
+import type { ChatQuirks, EffortMembers } from "./quirks.js";
 
 export interface ChatRequest {
-  readonly body: Readonly<Record<string, unknown>>;
+  readonly body: Readonly<RequestBody>;
   /** Parameters that were set and left out. */
   readonly dropped: readonly string[];
 }
@@ -25,246 +29,145 @@ export interface ChatRequest {
 /** Members that options must not replace: the call would not be the one that was asked for. */
 const RESERVED_OPTIONS = ["model", "messages", "stream", "n", "tools", "functions"];
 
-/** Builds the request. Throws INVALID_ARGUMENT or NOT_BUILT naming the field. */
+/** Builds the request. Throws INVALID_ARGUMENT naming the field. */
 export function buildChatRequest(
   input: CompletionInput,
   model: ModelConfig,
-  quirks: OpenAiChatQuirks,
+  quirks: ChatQuirks,
 ): ChatRequest {
   const dropped: string[] = [];
-  const body: Record<string, unknown> = {
+  const body: RequestBody = {
     model: model.upstreamModel,
-    messages: input.messages.flatMap((message, at) => chatMessages(message, `input.messages[${at}]`, quirks)),
+    messages: chatMessages(input, quirks, dropped),
     stream: true,
+    ...(quirks.streamUsage && { stream_options: { include_usage: true } }),
+    ...quirks.extra,
   };
-  if (quirks.streamUsage) body["stream_options"] = { include_usage: true };
-  addTools(body, input, model, dropped);
-  addSampling(body, input, quirks, dropped);
-  addReasoningEffort(body, input, model, quirks, dropped);
-  addResponseFormat(body, input);
-  addProviderOptions(body, input);
-  return { body, dropped };
+  const add = new ParameterWriter(body, quirks, dropped);
+  addTools(add, input, model);
+  addSampling(add, input);
+  addEffort(add, input, model);
+  addFormat(add, input);
+  addProviderOptions(body, input, RESERVED_OPTIONS);
+  return { body, dropped: [...new Set(dropped)] };
 }
 
-function chatMessages(message: ModelMessage, field: string, quirks: OpenAiChatQuirks): Json[] {
-  switch (message.role) {
-    case Role.SYSTEM:
-      return [{ role: "system", content: plainText(message.parts, field) }];
-    case Role.USER:
-    case Role.REMINDER: // what the model is reminded of stands last, and only the user may speak there
-      return [{ role: "user", content: plainText(message.parts, field) }];
-    case Role.ASSISTANT:
-      return [assistantMessage(message, field, quirks)];
-    case Role.TOOL:
-      return toolMessages(message, field);
-    case Role.UNSPECIFIED:
-      throw invalid(`${field}.role`, "must be set");
-    default:
-      return assertNever(message.role, "role");
+/** Adds parameters that are set, and names those that the model does not take. */
+class ParameterWriter {
+  constructor(
+    readonly body: RequestBody,
+    readonly quirks: ChatQuirks,
+    readonly dropped: string[],
+  ) {}
+
+  /** True if it is set and taken. */
+  takes(name: string, value: unknown): boolean {
+    if (value === undefined) return false;
+    const takes = !this.quirks.drops.includes(name);
+    if (!takes) this.dropped.push(name);
+    return takes;
+  }
+
+  set(name: string, value: unknown, member = name): void {
+    if (this.takes(name, value)) this.body[member] = value;
   }
 }
 
-/** Text of a message that can hold nothing else. */
-function plainText(parts: readonly ContentPart[], field: string): string {
-  const texts = parts.map(({ part }, at) => {
-    switch (part.case) {
-      case "text":
-      case "refusal":
-        return part.value;
-      case "media":
-        throw notBuilt(`${field}.parts[${at}].media`);
-      case "providerState":
-        return "";
-      default:
-        throw invalid(`${field}.parts[${at}]`, "is not a part that this role can have");
-    }
-  });
-  return texts.join("");
+function addTools(add: ParameterWriter, input: CompletionInput, model: ModelConfig): void {
+  const offered = offeredTools(input, model, add.dropped);
+  if (offered.tools.length === 0 || !add.takes("tools", offered.tools)) return;
+  const choice = toolChoice(add, offered, input.toolChoice?.mode);
+  if (choice === "no tools") return;
+  add.body["tools"] = offered.tools.map(toolDefinition);
+  if (choice !== undefined) add.body["tool_choice"] = choice;
+  add.set("parallel_tool_calls", input.parallelToolCalls);
 }
 
-function assistantMessage(message: ModelMessage, field: string, quirks: OpenAiChatQuirks): Json {
-  let content = "";
-  let reasoning = "";
-  const calls: Json[] = [];
-  const details: unknown[] = [];
-  for (const [at, { part }] of message.parts.entries()) {
-    switch (part.case) {
-      case "text":
-      case "refusal":
-        content += part.value;
-        break;
-      case "reasoning":
-        reasoning += part.value;
-        break;
-      case "toolCall":
-        calls.push(toolCall(part.value));
-        break;
-      case "providerState":
-        if (part.value.provider === PROVIDER_STATE)
-          details.push(...listOf(Buffer.from(part.value.data).toString("utf8")));
-        break;
-      case "media":
-        throw notBuilt(`${field}.parts[${at}].media`);
-      default:
-        throw invalid(`${field}.parts[${at}]`, "is not a part that an assistant can have");
-    }
+/** A choice that the server does not know is left to the model; one against tools is kept by offering none. */
+function toolChoice(
+  { quirks, dropped }: ParameterWriter,
+  { mode, toolName }: OfferedTools,
+  asked: ToolChoiceMode | undefined,
+): unknown {
+  const { toolChoices } = quirks;
+  if (mode === "auto") return asked === ToolChoiceMode.AUTO ? "auto" : undefined;
+  if (mode === "none") return toolChoices.includes("none") ? "none" : "no tools";
+  if (mode === "one" && toolChoices.includes("one"))
+    return { type: "function", function: { name: toolName } };
+  if (mode === "required") {
+    const word = toolChoices.find((name) => name === "required" || name === "any");
+    if (word !== undefined) return word;
   }
-  return {
-    role: "assistant",
-    content: content === "" && calls.length > 0 ? null : content,
-    ...(calls.length > 0 && { tool_calls: calls }),
-    ...(quirks.reasoningField !== "" && reasoning !== "" && { [quirks.reasoningField]: reasoning }),
-    ...(details.length > 0 && { reasoning_details: details }),
-  };
+  dropped.push("tool_choice");
+  return undefined;
 }
 
-/** Servers refuse a conversation that holds arguments they cannot parse, so such a call goes back without them. */
-function toolCall(call: ToolCallPart): Json {
-  const args = isJsonObject(call.argumentsJson) ? call.argumentsJson : "{}";
-  return { id: call.callId, type: "function", function: { name: call.name, arguments: args } };
-}
-
-function toolMessages(message: ModelMessage, field: string): Json[] {
-  return message.parts.map(({ part }, at) => {
-    if (part.case !== "toolResult") throw invalid(`${field}.parts[${at}]`, "must be a tool_result");
-    if (part.value.media.length > 0) throw notBuilt(`${field}.parts[${at}].tool_result.media`);
-    return { role: "tool", tool_call_id: part.value.callId, content: part.value.text };
-  });
-}
-
-function addTools(
-  body: Record<string, unknown>,
-  input: CompletionInput,
-  model: ModelConfig,
-  dropped: string[],
-): void {
-  if (input.tools.length === 0) return;
-  if (model.tools === false) {
-    dropped.push("tools");
-    return;
-  }
-  body["tools"] = input.tools.map((tool, at) => toolDefinition(tool, `input.tools[${at}]`));
-  const choice = toolChoice(input);
-  if (choice !== undefined) body["tool_choice"] = choice;
-  if (input.parallelToolCalls !== undefined) body["parallel_tool_calls"] = input.parallelToolCalls;
-}
-
-function toolDefinition(tool: ToolDefinition, field: string): Json {
-  const schema =
-    tool.parametersJsonSchema === ""
-      ? { type: "object", properties: {} }
-      : parseJson(tool.parametersJsonSchema);
-  if (schema === undefined) throw invalid(`${field}.parameters_json_schema`, "is not JSON");
+function toolDefinition(tool: ToolDefinition, at: number): Json {
   return {
     type: "function",
     function: {
       name: tool.name,
       description: tool.description,
-      parameters: schema,
+      parameters: parametersOf(tool, at),
       ...(tool.strict && { strict: true }),
     },
   };
 }
 
-function toolChoice(input: CompletionInput): unknown {
-  const choice = input.toolChoice;
-  switch (choice?.mode) {
-    case undefined:
-    case ToolChoiceMode.UNSPECIFIED:
-      return undefined;
-    case ToolChoiceMode.AUTO:
-      return "auto";
-    case ToolChoiceMode.NONE:
-      return "none";
-    case ToolChoiceMode.REQUIRED:
-      return "required";
-    case ToolChoiceMode.ONE:
-      if (!input.tools.some((tool) => tool.name === choice?.toolName)) {
-        throw invalid("input.tool_choice.tool_name", "names no offered tool");
-      }
-      return { type: "function", function: { name: choice?.toolName } };
+function addSampling(add: ParameterWriter, input: CompletionInput): void {
+  const { sampling } = input;
+  if (!sampling) return;
+  const { quirks, dropped } = add;
+  add.set("temperature", sampling.temperature);
+  add.set("top_p", sampling.topP);
+  add.set("max_output_tokens", sampling.maxOutputTokens, quirks.maxTokensField);
+  add.set("presence_penalty", sampling.presencePenalty);
+  add.set("frequency_penalty", sampling.frequencyPenalty);
+  if (add.takes("stop", sampling.stop.length > 0 ? sampling.stop : undefined))
+    add.body["stop"] = stopTexts(input, quirks.maxStops, dropped);
+  if (add.takes("seed", sampling.seed)) {
+    const seed = seedOf(input, Number.MAX_SAFE_INTEGER, dropped);
+    if (seed !== undefined) add.body[quirks.seedField] = seed;
   }
 }
 
-function addSampling(
-  body: Record<string, unknown>,
-  input: CompletionInput,
-  quirks: OpenAiChatQuirks,
-  dropped: string[],
-): void {
-  const sampling = input.sampling;
-  if (!sampling) return;
-  const set = (name: string, value: unknown): void => void (value !== undefined && (body[name] = value));
-  set("temperature", sampling.temperature);
-  set("top_p", sampling.topP);
-  set(quirks.maxTokensField, sampling.maxOutputTokens);
-  set("presence_penalty", sampling.presencePenalty);
-  set("frequency_penalty", sampling.frequencyPenalty);
-  if (sampling.stop.length > 0) body["stop"] = [...sampling.stop];
-  if (sampling.seed === undefined) return;
-  const seed = Number(sampling.seed);
-  if (Number.isSafeInteger(seed)) body["seed"] = seed;
-  else dropped.push("seed");
-}
-
-const EFFORTS = {
+const LEVELS: Readonly<Record<ReasoningEffort, keyof EffortMembers | undefined>> = {
+  [ReasoningEffort.UNSPECIFIED]: undefined,
+  [ReasoningEffort.OFF]: "off",
   [ReasoningEffort.LOW]: "low",
   [ReasoningEffort.MEDIUM]: "medium",
   [ReasoningEffort.HIGH]: "high",
-} as const;
+};
 
-function addReasoningEffort(
-  body: Record<string, unknown>,
-  input: CompletionInput,
-  model: ModelConfig,
-  quirks: OpenAiChatQuirks,
-  dropped: string[],
-): void {
-  const effort = input.reasoningEffort;
-  if (effort === ReasoningEffort.UNSPECIFIED) return;
-  if (effort === ReasoningEffort.OFF) {
-    if (model.reasoning === true && quirks.effortOff !== "") body["reasoning_effort"] = quirks.effortOff;
-  } else if (model.reasoning === false) {
-    dropped.push("reasoning_effort");
-  } else {
-    body["reasoning_effort"] = EFFORTS[effort];
-  }
+/** A model that does not reason is off already; one of which is not known whether it does is told only if that cannot hurt. */
+function addEffort(add: ParameterWriter, input: CompletionInput, model: ModelConfig): void {
+  const level = LEVELS[input.reasoningEffort];
+  const { efforts, offByDefault, drops } = add.quirks;
+  const reasons =
+    model.reasoning ?? (level !== "off" || (offByDefault && !drops.includes("reasoning_effort")));
+  if (level === undefined || (level === "off" && !reasons)) return;
+  const members = reasons ? efforts[level] : undefined;
+  if (members === undefined) add.dropped.push("reasoning_effort");
+  else if (add.takes("reasoning_effort", members)) Object.assign(add.body, members);
 }
 
-function addResponseFormat(body: Record<string, unknown>, input: CompletionInput): void {
+/** A server that knows no schemas is asked for any object, one that knows nothing else gets a schema that allows any. */
+function addFormat(add: ParameterWriter, input: CompletionInput): void {
   const format = input.responseFormat;
-  if (!format) return;
-  if (format.jsonSchema === "") {
-    body["response_format"] = { type: "json_object" };
+  if (!add.takes("response_format", format)) return;
+  const { formats } = add.quirks;
+  const schema = answerSchemaOf(input);
+  if (schema !== undefined && !formats.includes("schema")) add.dropped.push("response_format.json_schema");
+  if (formats.includes("object") && (schema === undefined || !formats.includes("schema"))) {
+    add.body["response_format"] = { type: "json_object" };
     return;
   }
-  const schema = parseJson(format.jsonSchema);
-  if (schema === undefined) throw invalid("input.response_format.json_schema", "is not JSON");
-  const name = format.name === "" ? "answer" : format.name;
-  body["response_format"] = { type: "json_schema", json_schema: { name, schema, strict: format.strict } };
-}
-
-function addProviderOptions(body: Record<string, unknown>, input: CompletionInput): void {
-  if (input.providerOptionsJson === "") return;
-  if (!isJsonObject(input.providerOptionsJson))
-    throw invalid("input.provider_options_json", "is not a JSON object");
-  const options = objectOf(parseJson(input.providerOptionsJson));
-  const taken = RESERVED_OPTIONS.find((name) => name in options);
-  if (taken !== undefined) throw invalid("input.provider_options_json", `must not set ${taken}`);
-  for (const [name, value] of Object.entries(options)) {
-    if (name !== "__proto__") body[name] = value;
-  }
-}
-
-function listOf(json: string): unknown[] {
-  const value = parseJson(json);
-  return Array.isArray(value) ? (value as unknown[]) : [];
-}
-
-function invalid(field: string, what: string): TurnError {
-  return new TurnError(ErrorCode.INVALID_ARGUMENT, { message: `${field} ${what}`, details: { field } });
-}
-
-function notBuilt(field: string): TurnError {
-  return new TurnError(ErrorCode.NOT_BUILT, { message: `${field} is not built yet`, details: { field } });
+  add.body["response_format"] = {
+    type: "json_schema",
+    json_schema: {
+      name: format?.name || "answer",
+      schema: schema ?? { type: "object" },
+      strict: format?.strict ?? false,
+    },
+  };
 }
