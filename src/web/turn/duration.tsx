@@ -1,0 +1,26 @@
+/** Times for people, and a timer for what is still running. */
+import { useEffect, useState, type ReactNode } from "react";
+
+/** "0.4 s", "3.2 s", "1 min 5 s". */
+export function durationText(ms: number): string {
+  if (ms < 59_950) return `${(ms / 1_000).toFixed(1)} s`;
+  const seconds = Math.round(ms / 1_000);
+  return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+}
+
+/** Counts whole seconds since a time on `performance.now()`'s clock. Not read out. */
+export function Elapsed({ sinceMs }: { readonly sinceMs: number | undefined }): ReactNode {
+  const [nowMs, setNowMs] = useState(() => performance.now());
+  useEffect(() => {
+    if (sinceMs === undefined) return undefined;
+    const timer = setInterval(() => setNowMs(performance.now()), 1_000);
+    return () => clearInterval(timer);
+  }, [sinceMs]);
+  if (sinceMs === undefined) return null;
+  const seconds = Math.max(0, Math.floor((nowMs - sinceMs) / 1_000));
+  return seconds === 0 ? null : (
+    <span className="elapsed" aria-hidden="true">
+      {seconds < 60 ? `${seconds} s` : durationText(seconds * 1_000)}
+    </span>
+  );
+}

@@ -1,0 +1,77 @@
+/** A block of code: its language, a button that copies it, the code in pieces so that a long one grows at its end only. */
+import { memo, useEffect, useState, type ReactNode } from "react";
+
+/** Lines drawn as one piece. */
+const LINES_PER_PIECE = 60;
+/** How long the button says that it has copied. */
+const COPIED_MS = 2_000;
+
+/** Draws code. `language` is what stands behind the fence: its first word counts. */
+export const CodeBlock = memo(function CodeBlock(props: {
+  readonly code: string;
+  readonly language: string;
+}): ReactNode {
+  const language = props.language.split(/\s/, 1)[0] ?? "";
+  return (
+    <div className="md-code">
+      <div className="md-code-head">
+        <span>{language || "text"}</span>
+        <CopyButton text={props.code} />
+      </div>
+      <pre tabIndex={0} aria-label={language ? `Code, ${language}` : "Code"}>
+        <code>
+          {piecesOf(props.code).map((piece, i) => (
+            <Piece key={i} text={piece} />
+          ))}
+        </code>
+      </pre>
+    </div>
+  );
+});
+
+const Piece = memo(function Piece({ text }: { readonly text: string }): ReactNode {
+  return <span>{text}</span>;
+});
+
+/** The code in pieces of whole lines. */
+function piecesOf(code: string): string[] {
+  const pieces: string[] = [];
+  let begin = 0;
+  let lines = 0;
+  for (let at = code.indexOf("\n"); at >= 0; at = code.indexOf("\n", at + 1)) {
+    if (++lines % LINES_PER_PIECE !== 0) continue;
+    pieces.push(code.slice(begin, at + 1));
+    begin = at + 1;
+  }
+  pieces.push(code.slice(begin));
+  return pieces;
+}
+
+/** Copies a text and says so. */
+export function CopyButton({
+  text,
+  label = "Copy",
+}: {
+  readonly text: string;
+  readonly label?: string;
+}): ReactNode {
+  const [outcome, setOutcome] = useState<"copied" | "failed">();
+  useEffect(() => {
+    if (!outcome) return undefined;
+    const timer = setTimeout(() => setOutcome(undefined), COPIED_MS);
+    return () => clearTimeout(timer);
+  }, [outcome]);
+  const copy = async (): Promise<void> => {
+    try {
+      await navigator.clipboard.writeText(text);
+      setOutcome("copied");
+    } catch {
+      setOutcome("failed"); // not allowed, or no secure context: the text can still be selected
+    }
+  };
+  return (
+    <button type="button" className="md-copy" onClick={() => void copy()}>
+      {outcome === "copied" ? "Copied" : outcome === "failed" ? "Copying is not allowed" : label}
+    </button>
+  );
+}
