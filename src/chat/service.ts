@@ -41,11 +41,13 @@ import type { ChatDeps } from "./ports.js";
 import { TurnReader } from "./read-turn.js";
 import type { SendRequest } from "./send-request.js";
 import { ownSession, pageOf, sessionRpcs } from "./session-rpcs.js";
+import { SessionViews } from "./session-views.js";
 import { snapshotParts } from "./snapshot.js";
 import { stopTurn } from "./stop-turn.js";
 import { FROM_THE_START, foldBatch, foldTurn, packetFrames, resumeTurn } from "./turn-streams.js";
 import { notBuilt } from "./unbuilt.js";
 import { viewTurn, viewTurnStatus } from "./views.js";
+import { watch } from "./watch.js";
 
 /** Bounds of SendMessageAndWait's and GetTurn's replies, bytes (contract.md 2). */
 const WAIT_TEXT_BYTES = 1024 * 1024;
@@ -55,6 +57,7 @@ const WHOLE_STATE_BYTES = 1024 * 1024;
 export function createChatService(deps: ChatDeps, turns: ActiveTurns): ServiceBinding {
   const { store } = deps;
   const reader = new TurnReader(deps, turns);
+  const views = new SessionViews(deps, reader);
 
   async function ownTurn(principal: Principal, turnId: string): Promise<TurnRow> {
     const turn = await store.getTurn(principal, turnId);
@@ -90,7 +93,7 @@ export function createChatService(deps: ChatDeps, turns: ActiveTurns): ServiceBi
   }
 
   return bindService(ChatService, {
-    ...sessionRpcs(deps, turns, reader),
+    ...sessionRpcs(deps, turns, views),
 
     async *sendMessage(request, context) {
       const { turn, receipt } = await startTurn(request, context);
@@ -116,6 +119,10 @@ export function createChatService(deps: ChatDeps, turns: ActiveTurns): ServiceBi
       yield* resumeTurn(deps, reader, await ownTurn(principal, request.turnId), request, signal);
     },
 
+    watch(request, { principal, signal }) {
+      return watch(deps, reader, views, principal, request, signal);
+    },
+
     async stopTurn(request, { principal, signal }) {
       const stopped = await stopTurn(deps, turns, principal, stopTarget(request), request.modelIndex, signal);
       const status =
@@ -139,9 +146,7 @@ export function createChatService(deps: ChatDeps, turns: ActiveTurns): ServiceBi
         sessionId: request.sessionId,
         phases: phases ?? [],
       });
-      const summaries = await Promise.all(
-        page.rows.map(async (turn) => viewTurn(turn, await reader.headSeq(turn, signal))),
-      );
+      const summaries = await views.turns(page.rows, signal);
       return create(ListTurnsResponseSchema, { turns: summaries, nextPageToken: page.nextToken });
     },
 

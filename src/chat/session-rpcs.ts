@@ -20,11 +20,11 @@ import type { Principal, ServiceImpl } from "../lib/rpc/service-binding.js";
 import type { Page, SessionRow, Store } from "../store/store.js";
 import type { ActiveTurns } from "./active-turns.js";
 import type { ChatDeps } from "./ports.js";
-import type { TurnReader } from "./read-turn.js";
+import type { SessionViews } from "./session-views.js";
 import { snippetOf } from "./snippet.js";
 import { notBuilt, refuseUnbuiltSession } from "./unbuilt.js";
 import { sessionChanges } from "./update-session.js";
-import { viewMessages, viewSession, viewTurn } from "./views.js";
+import { viewMessages, viewSession } from "./views.js";
 
 const MAINLINE_MESSAGES = 50;
 
@@ -41,7 +41,7 @@ export type SessionRpcs = Pick<
   | "setFeedback"
 >;
 
-export function sessionRpcs(deps: ChatDeps, turns: ActiveTurns, reader: TurnReader): SessionRpcs {
+export function sessionRpcs(deps: ChatDeps, turns: ActiveTurns, views: SessionViews): SessionRpcs {
   const { store } = deps;
   return {
     async createSession(request, { principal }) {
@@ -60,32 +60,24 @@ export function sessionRpcs(deps: ChatDeps, turns: ActiveTurns, reader: TurnRead
     async getSession(request, { principal, signal }) {
       if (request.shareToken) throw notBuilt("share_token");
       const session = await ownSession(store, principal, request.sessionId);
-      const running = await store.listTurns(
-        principal,
-        { size: 16, token: "" },
-        { sessionId: session.sessionId, phases: ["running"] },
-      );
-      const summaries = await Promise.all(
-        running.rows.map(async (turn) => viewTurn(turn, await reader.headSeq(turn, signal))),
-      );
       const mainline = session.currentMessageId
         ? await store.branch(principal, session.currentMessageId, MAINLINE_MESSAGES)
         : [];
       const hasMore = mainline.length > 0 && mainline[0]!.parentMessageId !== "";
       return create(GetSessionResponseSchema, {
-        session: viewSession(session, summaries),
+        session: await views.session(principal, session, signal),
         mainline: viewMessages(mainline),
         hasMore,
       });
     },
 
-    async listSessions(request, { principal }) {
+    async listSessions(request, { principal, signal }) {
       const page = await store.listSessions(principal, pageOf(request), {
         query: request.query,
         onlyActive: request.onlyActive,
       });
       return create(ListSessionsResponseSchema, {
-        sessions: page.rows.map((row) => viewSession(row)),
+        sessions: await views.sessions(principal, page.rows, signal),
         nextPageToken: page.nextToken,
       });
     },
@@ -118,18 +110,22 @@ export function sessionRpcs(deps: ChatDeps, turns: ActiveTurns, reader: TurnRead
       });
     },
 
-    async updateSession(request, { principal }) {
+    async updateSession(request, { principal, signal }) {
       const { sessionId } = request.session!;
       const session = await store.updateSession(principal, sessionId, sessionChanges(request));
       if (!session) throw notFound("session", sessionId);
-      return create(UpdateSessionResponseSchema, { session: viewSession(session) });
+      return create(UpdateSessionResponseSchema, {
+        session: await views.session(principal, session, signal),
+      });
     },
 
-    async selectMessage({ sessionId, messageId }, { principal }) {
+    async selectMessage({ sessionId, messageId }, { principal, signal }) {
       const selected = await store.selectMessage(principal, sessionId, messageId);
       if (selected === "session_not_found") throw notFound("session", sessionId);
       if (selected === "message_not_found") throw notFound("message", messageId);
-      return create(SelectMessageResponseSchema, { session: viewSession(selected) });
+      return create(SelectMessageResponseSchema, {
+        session: await views.session(principal, selected, signal),
+      });
     },
 
     async setFeedback({ messageId, rating, comment, reasons }, { principal }) {

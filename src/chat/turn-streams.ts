@@ -10,6 +10,7 @@ import {
 import type { TurnState } from "../../gen/turnwire/chat/v1/turn_state_pb.js";
 import { PacketBatchSchema } from "../../gen/turnwire/log/v1/log_pb.js";
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
+import type { Packet } from "../../gen/turnwire/packet/v1/packet_pb.js";
 import { TurnError } from "../lib/errors.js";
 import { messageFrame, type StreamFrame } from "../lib/rpc/service-binding.js";
 import type { Position } from "../replay/replay-log.js";
@@ -18,7 +19,7 @@ import { applyPacket, emptyTurnState } from "../turn/fold.js";
 import { packet } from "../turn/packets.js";
 import { turnPlacement } from "../turn/placement.js";
 import type { ChatDeps } from "./ports.js";
-import type { Cursor, TurnReader } from "./read-turn.js";
+import type { Cursor, ReadBatch, TurnReader } from "./read-turn.js";
 import { snapshotParts } from "./snapshot.js";
 import { withHeartbeat } from "./with-heartbeat.js";
 
@@ -27,18 +28,23 @@ type PacketFrame = { readonly kind: "bytes"; readonly bytes: Uint8Array };
 
 export const FROM_THE_START: Cursor = { afterSeq: 0, logId: "", hint: undefined };
 
+/** Packets of a turn as the log's own bytes, or word that nothing came for a while and the reader has all there is. */
+export type TurnBeat =
+  | { readonly kind: "packets"; readonly batch: ReadBatch }
+  | { readonly kind: "heartbeat"; readonly headSeq: number };
+
 /**
- * The turn's packets after a cursor as frames that are the log's own bytes. While nothing comes: heartbeats, and a look at
- * the row, so that an end which the log could not take is read from there.
+ * A turn from a cursor. While nothing comes: heartbeats, and a look at the row, so that an end which the log could not take
+ * is read from there.
  */
-export async function* packetFrames(
+export async function* turnBeats(
   deps: ChatDeps,
   reader: TurnReader,
   turn: TurnRow,
   cursor: Cursor,
   follow: boolean,
   signal: AbortSignal,
-): AsyncGenerator<PacketFrame, void> {
+): AsyncGenerator<TurnBeat, void> {
   let seq = cursor.afterSeq;
   for await (const beat of withHeartbeat(
     reader.read(turn, cursor, follow, signal),
@@ -47,17 +53,25 @@ export async function* packetFrames(
   )) {
     if (beat.kind === "value") {
       seq = beat.value.lastSeq;
-      yield { kind: "bytes", bytes: beat.value.bytes };
+      yield { kind: "packets", batch: beat.value };
       continue;
     }
     const head = await verifiedHead(reader, turn, signal);
     if (!head) continue;
     if (head.row.phase !== "running" && seq < head.seq) {
-      yield* packetFrames(deps, reader, head.row, { ...cursor, afterSeq: seq }, follow, signal);
+      yield* turnBeats(deps, reader, head.row, { ...cursor, afterSeq: seq }, follow, signal);
       return;
     }
-    if (head.seq === seq) yield heartbeat(head.seq);
+    if (head.seq === seq) yield { kind: "heartbeat", headSeq: head.seq };
   }
+}
+
+/** The same as messages of SendMessage and ResumeTurn. */
+export async function* packetFrames(
+  ...turn: Parameters<typeof turnBeats>
+): AsyncGenerator<PacketFrame, void> {
+  for await (const beat of turnBeats(...turn))
+    yield beat.kind === "packets" ? { kind: "bytes", bytes: beat.batch.bytes } : heartbeat(beat.headSeq);
 }
 
 /** A heartbeat is only sent when the head was verified and the reader is at it; stores that cannot be asked send none. */
@@ -74,8 +88,13 @@ async function verifiedHead(
   }
 }
 
+/** What a heartbeat is in every stream of packets. */
+export function heartbeatPackets(headSeq: number): Packet[] {
+  return [packet("chatHeartbeat", { headSeq }, turnPlacement())];
+}
+
 function heartbeat(headSeq: number): PacketFrame {
-  const packets = [packet("chatHeartbeat", { headSeq }, turnPlacement())];
+  const packets = heartbeatPackets(headSeq);
   return {
     kind: "bytes",
     bytes: toBinary(SendMessageResponseSchema, create(SendMessageResponseSchema, { packets, headSeq })),

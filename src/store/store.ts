@@ -374,6 +374,8 @@ export interface Store {
   ): Promise<Paged<TurnRow>>;
   /** Those of the turns that are the caller's. */
   getTurns(principal: Principal, turnIds: readonly string[]): Promise<readonly TurnRow[]>;
+  /** The turns that run in these sessions. */
+  listRunningTurns(principal: Principal, sessionIds: readonly string[]): Promise<readonly TurnRow[]>;
   /** The same row without a principal: for owners, recovery and janitors. */
   loadTurn(turnId: string): Promise<TurnRow | undefined>;
 

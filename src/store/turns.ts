@@ -9,6 +9,7 @@ export type TurnMethods = Pick<
   Store,
   | "getTurn"
   | "getTurns"
+  | "listRunningTurns"
   | "getTurnByRequest"
   | "listTurns"
   | "loadTurn"
@@ -32,6 +33,12 @@ export function turnMethods(db: Db): TurnMethods {
         tenantId,
         userId,
       ]),
+    listRunningTurns: ({ tenantId, userId }, sessionIds) =>
+      many(
+        db.readers,
+        "t.session_id = any ($1) and t.phase = 1 and t.tenant_id = $2 and t.user_id = $3 order by t.start_time",
+        [sessionIds, tenantId, userId],
+      ),
     getTurnByRequest: ({ tenantId, userId }, requestId) =>
       one(
         db.readers,

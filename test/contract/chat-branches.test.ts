@@ -47,7 +47,10 @@ async function conversation(): Promise<Conversation> {
   const process = chat({ store: stores.store, databaseUrl: postgres.url, models });
   const { methods } = createChatService(process.deps, process.turns);
   const call = <T>(name: keyof (typeof ChatService)["method"], request: unknown, principal: Principal) =>
-    (methods.get(name) as UnaryImpl<never, never>)(request as never, context(principal)) as Promise<T>;
+    (methods.get(name) as unknown as UnaryImpl<never, never>)(
+      request as never,
+      context(principal),
+    ) as Promise<T>;
   const { sessionId } = await stores.store.createSession(ALICE, {
     sessionId: newId(),
     requestId: "",
