@@ -1,5 +1,5 @@
 /** Signatures of requests to AWS (version 4). The one place of a dialect where time enters. */
-import { RequestSigner } from "aws4";
+import aws4 from "aws4"; // a CommonJS module: its members are no named exports for node
 import type { OutgoingRequest } from "../dialect.js";
 
 export interface AwsCredentials {
@@ -8,6 +8,9 @@ export interface AwsCredentials {
   /** Of temporary credentials; "" = none. */
   readonly sessionToken: string;
 }
+
+/** The HTTP client writes this one itself. Its name is missing in the types of the library. */
+const UNSIGNED: object = { extraHeadersToIgnore: { "content-length": true } };
 
 /** Credentials written as one key: "id:secret" or "id:secret:token". undefined = it is an API key of Bedrock. */
 export function parseAwsCredentials(key: string): AwsCredentials | undefined {
@@ -26,10 +29,11 @@ export function signAwsRequest(
 ): Readonly<Record<string, string>> {
   const url = new URL(request.url);
   const contentType = request.headers["content-type"];
-  const signer = new RequestSigner(
+  const signer = new aws4.RequestSigner(
     {
       service: "bedrock",
       region,
+      ...UNSIGNED,
       method: request.method,
       host: url.host,
       path: `${url.pathname}${url.search}`,
