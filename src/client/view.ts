@@ -1,5 +1,5 @@
 /** The view model: what a user interface shows of a turn, and how it follows one. */
-export { storedTurnView, TurnViewer, viewOfTurn } from "./view/turn-viewer.js";
+export { TurnViewer, viewOfTurn } from "./view/turn-viewer.js";
 export { storedLaneView } from "./view/lane-view.js";
 export { callStatusWords, callTitle } from "./view/call-view.js";
 export type {

@@ -4,7 +4,7 @@
  *
  * Owns: the views last made, and when open blocks began on the viewer's clock (a state holds no such times).
  */
-import type { LaneState, PendingCall, TurnState, Wait } from "../../../gen/turnwire/chat/v1/turn_state_pb.js";
+import type { PendingCall, TurnState, Wait } from "../../../gen/turnwire/chat/v1/turn_state_pb.js";
 import { ClientCallKind } from "../../../gen/turnwire/packet/v1/client_calls_pb.js";
 import { StopReason, TurnOutcome } from "../../../gen/turnwire/packet/v1/common_pb.js";
 import { WaitKind } from "../../../gen/turnwire/packet/v1/control_pb.js";
@@ -12,7 +12,7 @@ import type { Packet } from "../../../gen/turnwire/packet/v1/packet_pb.js";
 import { endView, errorText, progressOf } from "./end-view.js";
 import { Derived, keep, keepList } from "./keep.js";
 import { newestNote } from "./lane-status.js";
-import { LaneViewer, storedLaneView } from "./lane-view.js";
+import { LaneViewer } from "./lane-view.js";
 import type { ClientCallView, EndView, LaneView, NoticeView, TurnView } from "./view-types.js";
 
 /** Makes the views of one turn, one after the other. */
@@ -106,24 +106,6 @@ export class TurnViewer {
 /** The view of a state that nobody follows: an ended turn, a snapshot. */
 export function viewOfTurn(state: TurnState): TurnView {
   return new TurnViewer(() => 0).update(state);
-}
-
-/** The view of a turn of which only the messages are at hand: its lanes as they are stored. */
-export function storedTurnView(turnId: string, lanes: readonly LaneState[]): TurnView {
-  const views = lanes.map(storedLaneView);
-  const isCompleted = views.some(({ progress }) => progress === "completed");
-  return {
-    turnId,
-    seq: 0,
-    progress: isCompleted ? "completed" : (views[0]?.progress ?? "completed"),
-    lanes: views,
-    notices: [],
-    clientCalls: [],
-    end: undefined,
-    title: "",
-    followUps: [],
-    incomplete: false,
-  };
 }
 
 function turnNotices({ errors, steeredMessages, stop }: TurnState): NoticeView[] {

@@ -24,7 +24,7 @@ export const Lane = memo(function Lane(props: {
       aria-busy={lane.progress === "running"}
     >
       <header className="lane-head">
-        <h2 id={id} className={isOneOfSeveral ? undefined : "visually-hidden"}>
+        <h2 id={id} className={isOneOfSeveral ? undefined : "hidden-text"}>
           {lane.modelName}
         </h2>
         {canPick && (

@@ -29,7 +29,7 @@ export function LiveRegion({ view }: { readonly view: TurnView }): ReactNode {
     return () => clearTimeout(last);
   }, [announcer, running]);
   return (
-    <div className="visually-hidden" role="log" aria-live="polite" aria-atomic="true">
+    <div className="hidden-text" role="log" aria-live="polite" aria-atomic="true">
       {text}
     </div>
   );

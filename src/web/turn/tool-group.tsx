@@ -42,9 +42,7 @@ export const ToolGroup = memo(function ToolGroup(props: {
           >
             <StatusDot status={call.status} />
             {callTitle(call)}
-            <span className="visually-hidden">
-              {isRunning(call) ? "running" : callStatusWords(call.status)}
-            </span>
+            <span className="hidden-text">{isRunning(call) ? "running" : callStatusWords(call.status)}</span>
           </button>
         ))}
       </div>
