@@ -29,6 +29,8 @@ const ERASE_AFTER_MS = 10 * 60_000;
 const ERASE_BATCH = 100;
 const ERASE_EVERY_BEATS = 30;
 const LEAVE_EVERY_BEATS = 2;
+const FORGET_EVERY_BEATS = 60;
+const FORGET_BATCH = 1_000;
 
 interface SeenBeat {
   readonly beat: bigint;
@@ -98,6 +100,8 @@ export class Ownership {
       void this.#task("fullness", () => this.#turns.checkFullness(signal));
       if (this.#beats++ % ERASE_EVERY_BEATS === 0)
         void this.#task("erasing", () => this.#eraseClosed(signal));
+      if (this.#beats % FORGET_EVERY_BEATS === 0)
+        void this.#task("forgetting events", () => this.#forgetEvents(signal));
     }
   }
 
@@ -197,6 +201,10 @@ export class Ownership {
     };
     await Promise.all(Array.from({ length: RECOVER_AT_ONCE }, worker));
     return failed;
+  }
+
+  async #forgetEvents(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted && (await this.#deps.store.forgetSessionEvents(FORGET_BATCH)) === FORGET_BATCH);
   }
 
   async #eraseClosed(signal: AbortSignal): Promise<void> {

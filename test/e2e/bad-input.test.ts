@@ -21,11 +21,7 @@ import {
   NotBuiltSchema,
   SessionBusySchema,
 } from "../../gen/turnwire/chat/v1/errors_pb.js";
-import {
-  DoubleSendPolicy,
-  OnInterrupt,
-  ToolCallingMode,
-} from "../../gen/turnwire/chat/v1/types_pb.js";
+import { DoubleSendPolicy, OnInterrupt, ToolCallingMode } from "../../gen/turnwire/chat/v1/types_pb.js";
 import { hasToolResult, MODEL, plainAnswer, startWith } from "../support/e2e-fixture.js";
 import { runSql, usePostgres } from "../support/postgres.js";
 import { call, rawCallers, responsesOf, type Outcome, type RawCaller } from "../support/raw-callers.js";
@@ -230,6 +226,41 @@ describe("a bad request stores nothing", () => {
       () => send({ position: at(adaOther.assistantMessageId) }),
     ],
     [
+      "an answer of somebody else to be made anew",
+      notFound("regenerate_message_id"),
+      () => send({ sessionId: ada.sessionId, text: "", position: regenerate(bob.assistantMessageId) }),
+    ],
+    [
+      "an answer to be made anew, without its session",
+      notFound("regenerate_message_id"),
+      () => send({ text: "", position: regenerate(ada.assistantMessageId) }),
+    ],
+    [
+      "a user message to be made anew",
+      invalid("regenerate_message_id"),
+      () => send({ sessionId: ada.sessionId, text: "", position: regenerate(ada.userMessageId) }),
+    ],
+    [
+      "a text with an answer to be made anew",
+      invalid("text"),
+      () => send({ sessionId: ada.sessionId, position: regenerate(ada.assistantMessageId) }),
+    ],
+    [
+      "an edit of a message of another session",
+      notFound("edit_message_id"),
+      () => send({ sessionId: ada.sessionId, position: edit(adaOther.userMessageId) }),
+    ],
+    [
+      "an edit of an answer",
+      invalid("edit_message_id"),
+      () => send({ sessionId: ada.sessionId, position: edit(ada.assistantMessageId) }),
+    ],
+    [
+      "an edit to nothing",
+      invalid("text"),
+      () => send({ sessionId: ada.sessionId, text: " ", position: edit(ada.userMessageId) }),
+    ],
+    [
       "new_session with a session",
       invalid("new_session"),
       () => send({ sessionId: ada.sessionId, newSession: { systemPrompt: "be brief" } }),
@@ -284,9 +315,6 @@ describe("a bad request stores nothing", () => {
 
   test.each<[string, Send]>([
     ["attachments", { attachments: [{ fileId: "file-1" }] }],
-    ["from_root", { position: { case: "fromRoot", value: true } }],
-    ["regenerate_message_id", { position: { case: "regenerateMessageId", value: "message-1" }, text: "" }],
-    ["edit_message_id", { position: { case: "editMessageId", value: "message-1" } }],
     ["continue_message_id", { position: { case: "continueMessageId", value: "message-1" }, text: "" }],
     ["if_busy", { ifBusy: DoubleSendPolicy.ENQUEUE }],
     ["incognito", { incognito: true }],
@@ -328,6 +356,19 @@ describe("a bad request stores nothing", () => {
     ],
     ["share_token", "token", ChatService.method.getSession, { shareToken: "private-words" }],
     ["share_token", "token", resumeTurn, { turnId: "t", shareToken: "private-words" }],
+    ["share_token", "token", ChatService.method.watch, { shareToken: "private-words" }],
+    [
+      "session.project_id",
+      "session",
+      ChatService.method.updateSession,
+      { session: { sessionId: "s", projectId: "p" } },
+    ],
+    [
+      "session.settings.defaults.filters",
+      "session",
+      ChatService.method.updateSession,
+      { session: { sessionId: "s", settings: { defaults: { filters: { filterIds: ["f"] } } } } },
+    ],
   ])("%s of another call is refused by name", async (field, _, method, request) => {
     const outcome = await everywhere([method], request, unbuilt(field));
     expect(outcome.details).toContain(detail(NotBuiltSchema, { field }));
@@ -415,6 +456,39 @@ describe("a bad request stores nothing", () => {
       "-1.0",
     ])
       await everywhere([getTurn], { turnId, partToken }, invalid("part_token"));
+  });
+
+  test("changes of a session that are none", async () => {
+    const { updateSession, setFeedback } = ChatService.method;
+    const session = { sessionId: ada.sessionId, title: "private-words" };
+    for (const path of [
+      "",
+      "name",
+      "session.title",
+      "session_id",
+      "revision",
+      "settings.system_prompt",
+      "*",
+    ]) {
+      // In JSON a path is written in camel case and an empty one cannot be.
+      const who = callers.filter((caller) => !caller.json);
+      const outcome = await everywhere(
+        [updateSession],
+        { session, updateMask: { paths: ["title", path] } },
+        invalid("update_mask"),
+        who,
+      );
+      expect(outcome.message).toContain(`"${path}"`);
+    }
+    await everywhere([updateSession], { session, updateMask: { paths: [] } }, invalid("update_mask"));
+    await everywhere([updateSession], { session: { sessionId: ada.sessionId } }, invalid("update_mask"));
+    await everywhere([setFeedback], { messageId: ada.userMessageId, rating: 1 }, invalid("message_id"));
+    await everywhere([setFeedback], { messageId: ada.assistantMessageId, rating: 2 }, invalid("rating"));
+  });
+
+  test("tokens of events that we did not make", async () => {
+    for (const afterEventToken of ["garbage", "-1", "%00", "9".repeat(400)])
+      await everywhere([ChatService.method.watch], { afterEventToken }, invalid("after_event_token"));
   });
 
   test("JSON that is not the request", async () => {
@@ -506,10 +580,15 @@ describe("a bad request stores nothing", () => {
 
   test("what is somebody else's is answered as if it were not there", async () => {
     const { getSession, deleteSession, listMessages, listTurns, listTools, stopTurn } = ChatService.method;
+    const { updateSession, selectMessage, setFeedback } = ChatService.method;
     const { getFile, downloadFile } = FileService.method;
     const byId: [DescMethod, (id: string) => object, string][] = [
       [getSession, (sessionId) => ({ sessionId }), bob.sessionId],
       [deleteSession, (sessionId) => ({ sessionId }), bob.sessionId],
+      [updateSession, (sessionId) => ({ session: { sessionId, title: "mine" } }), bob.sessionId],
+      [selectMessage, (sessionId) => ({ sessionId, messageId: bob.userMessageId }), bob.sessionId],
+      [selectMessage, (messageId) => ({ sessionId: ada.sessionId, messageId }), bob.userMessageId],
+      [setFeedback, (messageId) => ({ messageId, rating: 1 }), bob.assistantMessageId],
       [listMessages, (sessionId) => ({ sessionId }), bob.sessionId],
       [listTurns, (sessionId) => ({ sessionId }), bob.sessionId],
       [listTools, (sessionId) => ({ sessionId }), bob.sessionId],
@@ -658,6 +737,14 @@ test("after all this the server answers, nothing failed inside it, and no secret
 
 const ahead: Refusal = { code: Code.FailedPrecondition, reason: "CURSOR_AHEAD" };
 
+function regenerate(value: string): SendMessageRequest["position"] {
+  return { case: "regenerateMessageId", value };
+}
+
+function edit(value: string): SendMessageRequest["position"] {
+  return { case: "editMessageId", value };
+}
+
 function at(messageId: string): SendMessageRequest["position"] {
   return { case: "parentMessageId", value: messageId };
 }
@@ -710,18 +797,13 @@ function turnOf(
 /** Every RPC that no issue has built yet, with a request that its rules allow. */
 function unbuiltRpcs(): [string, DescMethod, object][] {
   const built = new Set(
-    "createSession getSession listSessions deleteSession listMessages sendMessage sendMessageAndWait startTurn resumeTurn stopTurn getTurn listTurns listModels listTools getFile downloadFile".split(
+    "createSession getSession listSessions updateSession deleteSession listMessages searchMessages selectMessage setFeedback watch sendMessage sendMessageAndWait startTurn resumeTurn stopTurn getTurn listTurns listModels listTools getFile downloadFile".split(
       " ",
     ),
   );
   const requests: Record<string, object> = {
-    updateSession: { session: { sessionId: "s" } },
-    searchMessages: { query: "q" },
-    selectMessage: { sessionId: "s", messageId: "m" },
     shareSession: { sessionId: "s" },
     unshareSession: { sessionId: "s" },
-    setFeedback: { messageId: "m" },
-    watch: { allSessionEvents: true },
     cancelQueuedSend: { sessionId: "s", requestId: "r" },
     forkTurn: { turnId: "t" },
     claimClientCall: { turnId: "t", clientCallId: "c" },
