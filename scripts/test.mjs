@@ -1,6 +1,6 @@
 /**
  * Runs every test suite and closes with one line of counts: `npm test [-- <vitest arguments>]`.
- * Fetches what the suites need first (nats-server, stock tools), builds once (suites that start the server run what users run), and says
+ * Fetches what the suites need first (nats-server, stock tools, a browser), builds once (suites that start the server run what users run), and says
  * loudly what it had to leave out. In CI a suite that is left out is a failure.
  */
 import { spawnSync } from "node:child_process";
@@ -17,7 +17,7 @@ if (!hasTestData) {
   if (process.env.CI) process.exit(1);
 }
 // What cannot be had is said here, and again by the suites that miss it.
-for (const script of ["scripts/get-nats-server.mjs", "scripts/get-tools.mjs"])
+for (const script of ["scripts/get-nats-server.mjs", "scripts/get-tools.mjs", "scripts/get-chromium.mjs"])
   spawnSync(process.execPath, [script], { stdio: "inherit" });
 await buildAll();
 

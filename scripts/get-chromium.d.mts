@@ -1,0 +1,3 @@
+export const CHROMIUM_HELP: string;
+export function findChromium(): string | undefined;
+export function getChromium(print?: (line: string) => void): string | undefined;
