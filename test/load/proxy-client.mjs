@@ -58,7 +58,11 @@ function httpStream(onContent) {
         response.on("end", resolve).on("error", reject);
       },
     );
-    request.on("error", reject).on("timeout", () => request.destroy(new Error("timed out")));
+    // A server may close a connection just when it is used again: then the call was not taken.
+    request.on("error", (error) =>
+      request.reusedSocket && error.code === "ECONNRESET" ? resolve(httpStream(onContent)) : reject(error),
+    );
+    request.on("timeout", () => request.destroy(new Error("timed out")));
     request.end(
       JSON.stringify({ model: "bench", stream: true, messages: [{ role: "user", content: text }] }),
     );
