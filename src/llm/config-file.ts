@@ -1,4 +1,5 @@
 /** A YAML file read member by member, so that every mistake can say its file, line and key. */
+import path from "node:path";
 import { isAlias, isMap, isScalar, isSeq, LineCounter, parseDocument, type Document, type Node } from "yaml";
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError } from "../lib/errors.js";
@@ -64,6 +65,10 @@ export class ConfigNode {
     return isScalar(this.#node) && typeof this.#node.value === "string";
   }
 
+  isList(): boolean {
+    return isSeq(this.#node);
+  }
+
   /** A member that must be there. */
   get(name: string): ConfigNode {
     const member = this.optional(name);
@@ -118,6 +123,14 @@ export class ConfigNode {
     return value;
   }
 
+  /** A number, whole or not. */
+  decimal(min: number, max: number): number {
+    const value = isScalar(this.#node) ? this.#node.value : undefined;
+    if (typeof value !== "number" || !(value >= min && value <= max))
+      throw this.error(`must be a number from ${min} to ${max}`);
+    return value;
+  }
+
   flag(): boolean {
     const value = isScalar(this.#node) ? this.#node.value : undefined;
     if (typeof value !== "boolean") throw this.error("must be true or false");
@@ -129,6 +142,22 @@ export class ConfigNode {
     const found = names.find((name) => name === text);
     if (found === undefined) throw this.error(`must be one of ${names.join(", ")}`);
     return found;
+  }
+
+  /** One text, or a list of them. */
+  texts(): string[] {
+    return isSeq(this.#node) ? this.list().map((item) => item.text()) : [this.text()];
+  }
+
+  /** A mapping of anything, as plain values. */
+  plain(): Readonly<Record<string, unknown>> {
+    if (!isMap(this.#node)) throw this.error("must be a mapping");
+    return this.#node.toJS(this.#source.document, { maxAliasCount: 100 }) as Record<string, unknown>;
+  }
+
+  /** The path that a text of the file means: relative ones are relative to the file. */
+  pathOf(text: string): string {
+    return path.resolve(path.dirname(this.#source.path), text);
   }
 
   /** A mapping of texts. */

@@ -1,21 +1,31 @@
-/**
- * Which models there are: from OPENAI_API_KEY and OPENAI_BASE_URL, and from the file that TURNWIRE_CONFIG names.
- * Every mistake is an INVALID_ARGUMENT that says file, line and key. Keys come from the environment, never from the file.
- */
-import { readFileSync } from "node:fs";
-import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
-import { TurnError } from "../lib/errors.js";
-import { parseConfigFile, type ConfigNode } from "./config-file.js";
-import type { OpenAiChatQuirks } from "./providers/openai-chat-quirks.js";
+/** What may be configured, and what holds where nothing is. */
 
-export interface OpenAiChatProviderConfig {
-  readonly api: "openai-chat";
+/** A server reached over HTTP. */
+export interface HttpProviderConfig {
+  /** Its wire dialect. */
+  readonly api: string;
   readonly name: string;
   /** Ends without a slash. */
   readonly baseUrl: string;
-  readonly apiKey: string | undefined;
+  /** Used in turn; [] = the server wants none. */
+  readonly keys: readonly string[];
   readonly headers: Readonly<Record<string, string>>;
-  readonly quirks: Partial<OpenAiChatQuirks>;
+  /** Checked by the dialect. */
+  readonly quirks: Readonly<Record<string, unknown>>;
+  readonly limits: ProviderLimits;
+}
+
+/** Another peer that serves LlmProxyService. */
+export interface PipeProviderConfig {
+  readonly api: "pipe";
+  readonly name: string;
+  /** "host:port", several separated by commas, or "dns:///host:port". */
+  readonly address: string;
+  /** At most one: the bearer token. */
+  readonly keys: readonly string[];
+  /** Stands before the ids of its models. */
+  readonly prefix: string;
+  readonly limits: ProviderLimits;
 }
 
 /** The model that needs nothing. */
@@ -26,7 +36,35 @@ export interface DemoProviderConfig {
   readonly deltaDelayMs: number;
 }
 
-export type ProviderConfig = OpenAiChatProviderConfig | DemoProviderConfig;
+export type ProviderConfig =
+  | ({ readonly kind: "http" } & HttpProviderConfig)
+  | ({ readonly kind: "pipe" } & PipeProviderConfig)
+  | ({ readonly kind: "demo" } & DemoProviderConfig);
+
+/** How much one provider is asked at once, and when it is left alone. */
+export interface ProviderLimits {
+  /** Calls at once, over all keys. */
+  readonly maxConcurrent: number;
+  /** Calls at once with one key. */
+  readonly maxConcurrentPerKey: number;
+  /** Calls that may wait for a free place. */
+  readonly maxQueued: number;
+  /** How long they may wait. */
+  readonly queueTimeoutMs: number;
+  /** Failures in a row after which the provider is not asked for a while; 0 = never. */
+  readonly breakerFailures: number;
+  /** How long it is not asked then. */
+  readonly breakerOpenMs: number;
+}
+
+/** Millionths of the currency per million tokens. */
+export interface PriceConfig {
+  readonly currency: string;
+  readonly input: number;
+  readonly output: number;
+  readonly cacheRead: number;
+  readonly cacheWrite: number;
+}
 
 export interface ModelConfig {
   readonly id: string;
@@ -41,12 +79,29 @@ export interface ModelConfig {
   readonly contextTokens: number;
   /** Tokens; 0 = unknown. */
   readonly maxOutputTokens: number;
+  /** What it takes beside text. */
+  readonly modalities: readonly string[];
   /** undefined = unknown: parameters are passed on. */
   readonly reasoning: boolean | undefined;
   /** undefined = unknown: tools are passed on. */
   readonly tools: boolean | undefined;
-  /** The server leaves `<think>` tags in the text. */
-  readonly thinkTags: boolean;
+  /** Names of the tags in which the server leaves reasoning in the text; [] = it does not. */
+  readonly reasoningTags: readonly string[];
+  /** Who may use it: groups, "tenant:NAME", "user:TENANT/NAME"; [] = everybody. */
+  readonly access: readonly string[];
+  /** undefined = unknown. */
+  readonly price: PriceConfig | undefined;
+}
+
+/** A name behind which several models stand. */
+export interface RouteConfig {
+  readonly id: string;
+  readonly aliases: readonly string[];
+  readonly displayName: string;
+  /** failover: in order. weighted: by chance, by weight. arena: by chance, and the pick is told at the end. */
+  readonly kind: "failover" | "weighted" | "arena";
+  readonly candidates: readonly { readonly modelId: string; readonly weight: number }[];
+  readonly access: readonly string[];
 }
 
 /** Milliseconds, bytes, counts. */
@@ -56,181 +111,61 @@ export interface LlmLimits {
   readonly firstTokenTimeoutMs: number;
   /** Where a request sets none. */
   readonly stallTimeoutMs: number;
+  /** One call with all its attempts and waits. */
+  readonly totalTimeoutMs: number;
   readonly maxEventBytes: number;
   readonly maxResponseBytes: number;
-  /** Connections to one provider. */
+  /** Connections to one provider with one key. */
   readonly maxConnections: number;
   /** Calls at once over all providers. */
   readonly maxCalls: number;
+  /** Further attempts with a model that failed in passing. */
+  readonly maxRetries: number;
+  /** Before the first of them; each later one waits twice as long, with jitter. */
+  readonly retryDelayMs: number;
+  readonly maxRetryDelayMs: number;
+  /** A provider that asks for more patience than this is not asked again. */
+  readonly maxRetryAfterMs: number;
 }
 
 export interface LlmConfig {
   readonly providers: readonly ProviderConfig[];
   /** In the order of the files; providers without any are asked for theirs. */
   readonly models: readonly ModelConfig[];
+  readonly routes: readonly RouteConfig[];
+  /** By model id: also of models that providers list. */
+  readonly prices: ReadonlyMap<string, PriceConfig>;
   readonly limits: LlmLimits;
+  /** The files it was read from, keys included: those to watch. */
+  readonly files: readonly string[];
 }
 
 export const DEFAULT_LLM_LIMITS: LlmLimits = {
   connectTimeoutMs: 10_000,
   firstTokenTimeoutMs: 120_000,
   stallTimeoutMs: 60_000,
+  totalTimeoutMs: 600_000,
   maxEventBytes: 8 * 1024 * 1024,
   maxResponseBytes: 64 * 1024 * 1024,
   maxConnections: 512,
   maxCalls: 2_000,
+  maxRetries: 2,
+  retryDelayMs: 500,
+  maxRetryDelayMs: 8_000,
+  maxRetryAfterMs: 30_000,
+};
+
+export const DEFAULT_PROVIDER_LIMITS: ProviderLimits = {
+  maxConcurrent: 512,
+  maxConcurrentPerKey: 512,
+  maxQueued: 1_000,
+  queueTimeoutMs: 30_000,
+  breakerFailures: 5,
+  breakerOpenMs: 10_000,
 };
 
 export const DEMO_MODEL_ID = "demo";
-const DEFAULT_DEMO_DELAY_MS = 15;
-const OPENAI_BASE_URL = "https://api.openai.com/v1";
-
-type Environment = Readonly<Record<string, string | undefined>>;
-
-/** Reads the configuration. `readFile` is for tests. */
-export function loadLlmConfig(
-  env: Environment,
-  readFile: (path: string) => string = (path) => readFileSync(path, "utf8"),
-): LlmConfig {
-  const path = env["TURNWIRE_CONFIG"];
-  const file = path === undefined || path === "" ? undefined : parseConfigFile(path, readFile);
-  const fromFile = file
-    ? readFileConfig(file, env)
-    : { providers: [], models: [], limits: DEFAULT_LLM_LIMITS, keyNames: [] };
-  const providers: ProviderConfig[] = [...fromFile.providers];
-  const openai = openAiFromEnv(env);
-  const shadowed =
-    providers.some(({ name }) => name === "openai") || fromFile.keyNames.includes("OPENAI_API_KEY");
-  if (openai && !shadowed) providers.push(openai);
-  if (!providers.some(({ api }) => api === "demo")) {
-    providers.push({ api: "demo", name: freeName("demo", providers), deltaDelayMs: DEFAULT_DEMO_DELAY_MS });
-  }
-  return { providers, models: fromFile.models, limits: fromFile.limits };
-}
-
-function freeName(name: string, providers: readonly ProviderConfig[]): string {
-  return providers.some((provider) => provider.name === name) ? freeName(`${name}-model`, providers) : name;
-}
-
-function openAiFromEnv(env: Environment): OpenAiChatProviderConfig | undefined {
-  const apiKey = env["OPENAI_API_KEY"] || undefined;
-  const baseUrl = env["OPENAI_BASE_URL"] || undefined;
-  if (apiKey === undefined && baseUrl === undefined) return undefined;
-  const problem = baseUrl === undefined ? undefined : urlProblem(baseUrl);
-  if (problem !== undefined) throw settingError(`OPENAI_BASE_URL ${problem}`, { key: "OPENAI_BASE_URL" });
-  return {
-    api: "openai-chat",
-    name: "openai",
-    baseUrl: trimSlash(baseUrl ?? OPENAI_BASE_URL),
-    apiKey,
-    headers: {},
-    quirks: {},
-  };
-}
-
-interface FileConfig extends LlmConfig {
-  /** The variables that hold keys. */
-  readonly keyNames: readonly string[];
-}
-
-/** The file is shared with other services: members of the root that are not ours are theirs to check. */
-function readFileConfig(root: ConfigNode, env: Environment): FileConfig {
-  const providers: ProviderConfig[] = [];
-  const models: ModelConfig[] = [];
-  const keyNames: string[] = [];
-  for (const node of root.optional("providers")?.list() ?? []) {
-    const provider = readProvider(node, env, keyNames);
-    if (providers.some(({ name }) => name === provider.name))
-      throw node.get("name").error("names a provider twice");
-    providers.push(provider);
-    for (const model of node.optional("models")?.list() ?? []) models.push(readModel(model, provider.name));
-  }
-  for (const node of root.optional("models")?.list() ?? []) {
-    const name = node.get("provider");
-    if (!providers.some((provider) => provider.name === name.text()))
-      throw name.error("names no provider of this file");
-    models.push(readModel(node, name.text()));
-  }
-  checkNames(root, models);
-  return { providers, models, limits: readLimits(root), keyNames };
-}
-
-const OPENAI_CHAT_KEYS = ["name", "api", "baseUrl", "apiKeyEnv", "headers", "models", "quirks"];
-
-function readProvider(node: ConfigNode, env: Environment, keyNames: string[]): ProviderConfig {
-  const name = node.get("name").text();
-  const api = node.get("api").oneOf(["openai-chat", "demo"] as const);
-  if (api === "demo") {
-    node.onlyKeys(["name", "api", "deltaDelayMs"]);
-    return {
-      api,
-      name,
-      deltaDelayMs: node.optional("deltaDelayMs")?.integer(0, 60_000) ?? DEFAULT_DEMO_DELAY_MS,
-    };
-  }
-  node.onlyKeys(OPENAI_CHAT_KEYS);
-  const baseUrl = node.get("baseUrl");
-  const problem = urlProblem(baseUrl.text());
-  if (problem !== undefined) throw baseUrl.error(problem);
-  const keyEnv = node.optional("apiKeyEnv");
-  if (keyEnv && !env[keyEnv.text()])
-    throw keyEnv.error(`names the environment variable ${keyEnv.text()}, which is not set`);
-  if (keyEnv) keyNames.push(keyEnv.text());
-  return {
-    api,
-    name,
-    baseUrl: trimSlash(baseUrl.text()),
-    apiKey: keyEnv ? env[keyEnv.text()] : undefined,
-    headers: node.optional("headers")?.textMap() ?? {},
-    quirks: readQuirks(node.optional("quirks")),
-  };
-}
-
-function readQuirks(node: ConfigNode | undefined): Partial<OpenAiChatQuirks> {
-  if (!node) return {};
-  node.onlyKeys(["maxTokensField", "streamUsage", "reasoningField", "effortOff"]);
-  const maxTokensField = node
-    .optional("maxTokensField")
-    ?.oneOf(["max_tokens", "max_completion_tokens"] as const);
-  const streamUsage = node.optional("streamUsage")?.flag();
-  const reasoningField = node
-    .optional("reasoningField")
-    ?.oneOf(["", "reasoning_content", "reasoning"] as const);
-  const effortOff = node.optional("effortOff")?.anyText();
-  return {
-    ...(maxTokensField !== undefined && { maxTokensField }),
-    ...(streamUsage !== undefined && { streamUsage }),
-    ...(reasoningField !== undefined && { reasoningField }),
-    ...(effortOff !== undefined && { effortOff }),
-  };
-}
-
-const MODEL_KEYS = [
-  ...["id", "provider", "upstreamModel", "aliases", "displayName", "contextTokens", "maxOutputTokens"],
-  ...["reasoning", "tools", "thinkTags"],
-];
-
-/** A model is an object, or just its id. */
-function readModel(node: ConfigNode, provider: string): ModelConfig {
-  if (node.isText()) return modelOf(node.text(), provider);
-  node.onlyKeys(MODEL_KEYS);
-  const id = node.get("id").text();
-  return {
-    ...modelOf(id, provider),
-    upstreamModel: node.optional("upstreamModel")?.text() ?? id,
-    aliases:
-      node
-        .optional("aliases")
-        ?.list()
-        .map((alias) => alias.text()) ?? [],
-    displayName: node.optional("displayName")?.text() ?? id,
-    contextTokens: node.optional("contextTokens")?.integer(0, 0xffffffff) ?? 0,
-    maxOutputTokens: node.optional("maxOutputTokens")?.integer(0, 0xffffffff) ?? 0,
-    reasoning: node.optional("reasoning")?.flag(),
-    tools: node.optional("tools")?.flag(),
-    thinkTags: node.optional("thinkTags")?.flag() ?? false,
-  };
-}
+export const DEFAULT_DEMO_DELAY_MS = 15;
 
 /** A model of which only its id is known. */
 export function modelOf(id: string, provider: string): ModelConfig {
@@ -243,47 +178,11 @@ export function modelOf(id: string, provider: string): ModelConfig {
     ownedBy: provider,
     contextTokens: 0,
     maxOutputTokens: 0,
+    modalities: [],
     reasoning: undefined,
     tools: undefined,
-    thinkTags: false,
+    reasoningTags: [],
+    access: [],
+    price: undefined,
   };
-}
-
-function checkNames(root: ConfigNode, models: readonly ModelConfig[]): void {
-  const taken = new Set<string>([DEMO_MODEL_ID]);
-  for (const model of models) {
-    for (const name of [model.id, ...model.aliases]) {
-      if (taken.has(name)) throw root.get("providers").error(`has two models called ${name}`);
-      taken.add(name);
-    }
-  }
-}
-
-/** Ours are under `limits.llm`; the other services have theirs beside it. */
-function readLimits(root: ConfigNode): LlmLimits {
-  const node = root.optional("limits")?.optional("llm");
-  if (!node) return DEFAULT_LLM_LIMITS;
-  const names = Object.keys(DEFAULT_LLM_LIMITS) as (keyof LlmLimits)[];
-  node.onlyKeys(names);
-  const set = names.flatMap((name) => {
-    const value = node.optional(name)?.integer(1, 2 ** 31 - 1);
-    return value === undefined ? [] : [[name, value] as const];
-  });
-  return { ...DEFAULT_LLM_LIMITS, ...Object.fromEntries(set) };
-}
-
-function urlProblem(text: string): string | undefined {
-  if (!URL.canParse(text)) return "is not a URL";
-  const url = new URL(text);
-  if (url.protocol !== "http:" && url.protocol !== "https:") return "must begin with http:// or https://";
-  if (url.username !== "" || url.password !== "") return "must not hold a user name or password";
-  return url.search === "" && url.hash === "" ? undefined : "must not have a query or fragment";
-}
-
-function trimSlash(url: string): string {
-  return url.replace(/\/+$/, "");
-}
-
-function settingError(message: string, details: Readonly<Record<string, string>>): TurnError {
-  return new TurnError(ErrorCode.INVALID_ARGUMENT, { message, details });
 }

@@ -8,23 +8,19 @@ import type { Clock } from "../lib/clock.js";
 import { TurnError } from "../lib/errors.js";
 import type { Logger } from "../lib/log.js";
 import { abortable } from "../lib/signals.js";
-import { DEMO_MODEL_ID, modelOf, type LlmConfig, type ModelConfig } from "./config.js";
-import type { CompletionProvider } from "./providers/provider.js";
+import type { Upstream } from "./attempts/upstream.js";
+import { DEMO_MODEL_ID, modelOf, type LlmConfig, type ModelConfig, type RouteConfig } from "./config.js";
+import { routeAsModel } from "./routing/route-as-model.js";
 
 const LIST_TTL_MS = 60_000;
 /** A failed list, and one that lacks the asked model, may be asked for again after this. */
 const RETRY_MS = 5_000;
 const LIST_TIMEOUT_MS = 5_000;
 
-export interface ModelEntry {
-  readonly model: ModelConfig;
-  readonly isDefault: boolean;
-}
-
 /** A model with the provider that answers for it. */
-export interface ResolvedModel {
+export interface FoundModel {
   readonly model: ModelConfig;
-  readonly provider: CompletionProvider;
+  readonly upstream: Upstream;
 }
 
 interface Listing {
@@ -36,108 +32,126 @@ interface Listing {
 
 export class ModelCatalog {
   readonly #models: readonly ModelConfig[];
+  readonly #routes: readonly RouteConfig[];
+  readonly #prices: LlmConfig["prices"];
   readonly #demo: ModelConfig;
-  readonly #providers: ReadonlyMap<string, CompletionProvider>;
+  readonly #upstreams: ReadonlyMap<string, Upstream>;
   /** Providers that are asked what they have. */
-  readonly #listing: readonly CompletionProvider[];
+  readonly #listing: readonly Upstream[];
   readonly #clock: Clock;
   readonly #logger: Logger;
   readonly #lists = new Map<string, Listing>();
   readonly #inFlight = new Map<string, Promise<Listing>>();
 
-  constructor(config: LlmConfig, providers: readonly CompletionProvider[], clock: Clock, logger: Logger) {
-    this.#models = config.models;
-    this.#providers = new Map(providers.map((provider) => [provider.name, provider]));
+  constructor(config: LlmConfig, upstreams: readonly Upstream[], clock: Clock, logger: Logger) {
+    this.#prices = config.prices;
+    this.#models = config.models.map((model) => this.#withPrice(model));
+    this.#routes = config.routes;
+    this.#upstreams = new Map(upstreams.map((upstream) => [upstream.name, upstream]));
     const demo = config.providers.find(({ api }) => api === "demo");
     this.#demo = { ...modelOf(DEMO_MODEL_ID, demo?.name ?? "demo"), ...DEMO_FACTS };
     const named = new Set(config.models.map(({ provider }) => provider));
-    this.#listing = providers.filter(({ name }) => name !== demo?.name && !named.has(name));
+    this.#listing = upstreams.filter(({ name }) => name !== demo?.name && !named.has(name));
     this.#clock = clock;
     this.#logger = logger;
   }
 
-  /** All models, the default one marked: the first real one, else `demo`. */
-  async list(signal: AbortSignal): Promise<ModelEntry[]> {
+  /** All models, routes among them; the default one is the first real one, else `demo`. */
+  async list(signal: AbortSignal): Promise<ModelConfig[]> {
     const listings = await Promise.all(
-      this.#listing.map((provider) => this.#listOf(provider, LIST_TTL_MS, signal)),
+      this.#listing.map((upstream) => this.#listOf(upstream, LIST_TTL_MS, signal)),
     );
-    const real = uniqueById([...this.#models, ...listings.flatMap(({ models }) => models)]);
-    const all = [...real, this.#demo];
-    return all.map((model, at) => ({ model, isDefault: at === 0 }));
+    const models = [...this.#models, ...listings.flatMap((listing) => listing.models)];
+    const known = [...models, this.#demo];
+    const routes = this.#routes.map((route) =>
+      routeAsModel(
+        route,
+        route.candidates.flatMap(({ modelId }) => known.find((model) => isCalled(model, modelId)) ?? []),
+      ),
+    );
+    return [...uniqueById([...this.#models, ...routes, ...models.slice(this.#models.length)]), this.#demo];
   }
 
-  /** The model with this id or alias. Throws MODEL_NOT_FOUND naming it. */
-  async resolve(id: string, signal: AbortSignal): Promise<ResolvedModel> {
-    const named = [...this.#models, this.#demo].find(
-      (model) => model.id === id || model.aliases.includes(id),
-    );
-    if (named) return this.#withProvider(named);
-    let unlisted: CompletionProvider | undefined;
-    for (const provider of this.#listing) {
-      const found = await this.#findListed(provider, id, signal);
-      if (found === "unknown") unlisted ??= provider;
-      else if (found) return this.#withProvider(found);
+  /** The route with this id or alias. */
+  route(id: string): RouteConfig | undefined {
+    return this.#routes.find((route) => isCalled(route, id));
+  }
+
+  /** The model with this id or alias. */
+  async find(id: string, signal: AbortSignal): Promise<FoundModel | undefined> {
+    const named = [...this.#models, this.#demo].find((model) => isCalled(model, id));
+    if (named) return this.#withUpstream(named);
+    let unlisted: Upstream | undefined;
+    for (const upstream of this.#listing) {
+      if (!id.startsWith(upstream.prefix)) continue;
+      const found = await this.#findListed(upstream, id, signal);
+      if (found === "unknown") unlisted ??= upstream;
+      else if (found) return this.#withUpstream(found);
     }
+    if (!unlisted) return undefined;
     // A server without a list may still have the model: it will say.
-    if (unlisted) return { model: modelOf(id, unlisted.name), provider: unlisted };
-    throw new TurnError(ErrorCode.MODEL_NOT_FOUND, {
-      message: `no such model: ${id.slice(0, 128)}`,
-      details: { model_id: id.slice(0, 128) },
-    });
+    const upstreamModel = id.slice(unlisted.prefix.length);
+    return { model: this.#withPrice({ ...modelOf(id, unlisted.name), upstreamModel }), upstream: unlisted };
   }
 
   async #findListed(
-    provider: CompletionProvider,
+    upstream: Upstream,
     id: string,
     signal: AbortSignal,
   ): Promise<ModelConfig | "unknown" | undefined> {
     for (const maxAgeMs of [LIST_TTL_MS, RETRY_MS]) {
-      const listing = await this.#listOf(provider, maxAgeMs, signal);
-      const found = listing.models.find((model) => model.id === id);
+      const listing = await this.#listOf(upstream, maxAgeMs, signal);
+      const found = listing.models.find((model) => isCalled(model, id));
       if (found) return found;
       if (listing.failed) return "unknown";
     }
     return undefined;
   }
 
-  #withProvider(model: ModelConfig): ResolvedModel {
-    const provider = this.#providers.get(model.provider);
-    if (!provider)
+  #withUpstream(model: ModelConfig): FoundModel {
+    const upstream = this.#upstreams.get(model.provider);
+    if (!upstream)
       throw new TurnError(ErrorCode.INTERNAL, { cause: new Error(`no provider ${model.provider}`) });
-    return { model, provider };
+    return { model, upstream };
   }
 
-  #listOf(provider: CompletionProvider, maxAgeMs: number, signal: AbortSignal): Promise<Listing> {
-    const known = this.#lists.get(provider.name);
+  #withPrice(model: ModelConfig): ModelConfig {
+    return { ...model, price: this.#prices.get(model.id) ?? model.price };
+  }
+
+  #listOf(upstream: Upstream, maxAgeMs: number, signal: AbortSignal): Promise<Listing> {
+    const known = this.#lists.get(upstream.name);
     const ageMs = known ? this.#clock.monotonicMs() - known.at : Infinity;
     if (known && ageMs < (known.failed ? RETRY_MS : maxAgeMs)) return Promise.resolve(known);
-    let request = this.#inFlight.get(provider.name);
+    let request = this.#inFlight.get(upstream.name);
     if (!request) {
-      request = this.#ask(provider, known).finally(() => this.#inFlight.delete(provider.name));
-      this.#inFlight.set(provider.name, request);
+      request = this.#ask(upstream, known).finally(() => this.#inFlight.delete(upstream.name));
+      this.#inFlight.set(upstream.name, request);
     }
     return abortable(request, signal);
   }
 
-  async #ask(provider: CompletionProvider, known: Listing | undefined): Promise<Listing> {
+  async #ask({ name, provider }: Upstream, known: Listing | undefined): Promise<Listing> {
     const listing: Listing = { models: known?.models ?? [], at: 0, failed: undefined };
     try {
       const listed = await provider.listModels(AbortSignal.timeout(LIST_TIMEOUT_MS));
-      listing.models = listed.map(({ id, ownedBy, contextTokens }) => ({
-        ...modelOf(id, provider.name),
-        ownedBy: ownedBy === "" ? provider.name : ownedBy,
-        contextTokens,
-      }));
+      listing.models = listed.map(({ id, ownedBy, contextTokens, facts }) =>
+        this.#withPrice({
+          ...modelOf(id, name),
+          ...{ ownedBy: ownedBy === "" ? name : ownedBy, contextTokens },
+          ...facts,
+        }),
+      );
     } catch (error) {
       listing.failed =
         error instanceof TurnError ? error : new TurnError(ErrorCode.UPSTREAM_UNAVAILABLE, { cause: error });
       this.#logger.warn(
-        { provider: provider.name, err: listing.failed },
+        { provider: name, err: listing.failed },
         "the model provider could not list its models",
       );
     }
     listing.at = this.#clock.monotonicMs();
-    this.#lists.set(provider.name, listing);
+    this.#lists.set(name, listing);
     return listing;
   }
 }
@@ -150,6 +164,10 @@ const DEMO_FACTS = {
   reasoning: true,
   tools: true,
 } as const;
+
+function isCalled({ id, aliases }: Pick<ModelConfig, "id" | "aliases">, name: string): boolean {
+  return id === name || aliases.includes(name);
+}
 
 function uniqueById(models: readonly ModelConfig[]): ModelConfig[] {
   const taken = new Set<string>([DEMO_MODEL_ID]);

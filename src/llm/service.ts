@@ -1,23 +1,15 @@
 /**
- * LlmProxyService: StreamCompletion and ListModels over the configured providers. Owns the providers' connections and the
- * count of running calls. L1 what is wrong with the request is an RPC status, before anything is sent. L2 what goes wrong
- * after that is an error delta, the last one: what came before it is kept. L3 a set field whose behaviour is not built is
- * refused, naming it.
+ * LlmProxyService over the configured providers. Owns the configuration in use and the count of running calls. L1 what is
+ * wrong with the request is an RPC status, before anything is sent. L2 what goes wrong after that is an error delta, the last
+ * one: what came before it is kept. L3 a call stays with the configuration it began with.
  */
-import { create } from "@bufbuild/protobuf";
 import type { Duration } from "@bufbuild/protobuf/wkt";
 import {
-  ListModelsResponseSchema,
   LlmProxyService,
-  ModelSchema,
-  type CompletionDelta,
-  type ListModelsRequest,
-  type ListModelsResponse,
   type StreamCompletionRequest,
   type StreamCompletionResponse,
 } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
-import { ErrorCode, type TurnError as TurnErrorMessage } from "../../gen/turnwire/packet/v1/common_pb.js";
-import { assertNever } from "../lib/assert-never.js";
+import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import type { Clock } from "../lib/clock.js";
 import { errorCodeName, TurnError } from "../lib/errors.js";
 import type { Logger } from "../lib/log.js";
@@ -28,140 +20,149 @@ import {
   type ServiceBinding,
   type StreamFrame,
 } from "../lib/rpc/service-binding.js";
+import { CallClock } from "./attempts/call-clock.js";
+import { runAttempts, type EndedAttempt } from "./attempts/run-attempts.js";
 import { batchDeltas } from "./batch-deltas.js";
-import { DEMO_MODEL_ID, type LlmConfig, type ProviderConfig } from "./config.js";
-import { attemptStartedDelta, errorDelta, modelSelectedDelta, parametersDroppedDelta } from "./deltas.js";
-import { ModelCatalog, type ModelEntry, type ResolvedModel } from "./model-catalog.js";
-import { createDemoProvider } from "./providers/demo.js";
-import { createDialect } from "./providers/dialects.js";
-import { createHttpProvider } from "./providers/http-provider.js";
-import type { CompletionProvider, PreparedCompletion } from "./providers/provider.js";
+import type { LlmConfig } from "./config.js";
+import { countTokens } from "./count-tokens.js";
+import { decodeCompletion, prepareCompletion } from "./direct.js";
+import { embed } from "./embed.js";
+import { Generation } from "./generation.js";
+import { pageOfModels } from "./list-models.js";
+import { mayUse } from "./routing/access.js";
+import { Targets } from "./routing/targets.js";
 
 export interface LlmServiceDeps {
   readonly config: LlmConfig;
   readonly clock: Clock;
   readonly logger: Logger;
+  /** In [0, 1): spreads the waits before retries. Default: chance. */
+  readonly random?: () => number;
 }
 
 /** The bound service, and the end of its connections. */
 export interface LlmService extends ServiceBinding {
+  /** Uses another configuration from the next call on; running calls keep theirs. */
+  reload(config: LlmConfig): void;
   /** Closes the connections to the providers; running calls end with an error. */
   close(): Promise<void>;
 }
 
-const DEFAULT_PAGE_SIZE = 100;
-const MAX_PAGE_SIZE = 500;
-
-export function createLlmService({ config, clock, logger }: LlmServiceDeps): LlmService {
-  const providers = config.providers.map((provider) => createProvider(provider, config, clock));
-  const catalog = new ModelCatalog(config, providers, clock, logger);
+export function createLlmService(deps: LlmServiceDeps): LlmService {
+  const { clock, logger, random = Math.random } = deps;
+  /** The newest one is the last. */
+  const generations = [new Generation(deps.config, deps)];
+  const current = (): Generation => generations.at(-1)!;
   let calls = 0;
+
+  /** Counts a call, and gives it the configuration it stays with. */
+  function enter(): { readonly generation: Generation; readonly leave: () => void } {
+    const generation = current();
+    if (calls >= generation.config.limits.maxCalls) throw new TurnError(ErrorCode.OVERLOADED);
+    calls++;
+    const leaveGeneration = generation.enter();
+    return {
+      generation,
+      leave() {
+        calls--;
+        leaveGeneration();
+      },
+    };
+  }
+
+  async function withGeneration<T>(use: (generation: Generation) => Promise<T>): Promise<T> {
+    const { generation, leave } = enter();
+    try {
+      return await use(generation);
+    } finally {
+      leave();
+    }
+  }
 
   async function* streamCompletion(
     request: StreamCompletionRequest,
     context: CallContext,
   ): AsyncGenerator<StreamFrame<StreamCompletionResponse>, void, undefined> {
-    refuseUnbuilt(request);
-    if (calls >= config.limits.maxCalls) throw new TurnError(ErrorCode.OVERLOADED);
-    calls++;
+    const { generation, leave } = enter();
+    const { limits } = generation.config;
+    const time = new CallClock(clock, limits.totalTimeoutMs, context.signal);
     try {
-      const resolved = await resolveModel(catalog, request, context.signal);
-      const prepared = prepareCall(resolved, request, context.signal);
-      for (const response of batchDeltas(openingDeltas(resolved, prepared))) yield messageFrame(response);
-      yield* answerFrames(resolved, prepared, context.signal);
-    } finally {
-      calls--;
-    }
-  }
-
-  function prepareCall(
-    { model, provider }: ResolvedModel,
-    request: StreamCompletionRequest,
-    signal: AbortSignal,
-  ): PreparedCompletion {
-    const { input } = request;
-    if (!input) throw missing("input");
-    return provider.prepare({
-      input,
-      model,
-      attempt: 1,
-      firstTokenTimeoutMs:
-        milliseconds(request.firstTokenTimeout, "first_token_timeout") ?? config.limits.firstTokenTimeoutMs,
-      stallTimeoutMs: milliseconds(request.stallTimeout, "stall_timeout") ?? config.limits.stallTimeoutMs,
-      signal,
-    });
-  }
-
-  async function* answerFrames(
-    { model, provider }: ResolvedModel,
-    prepared: PreparedCompletion,
-    signal: AbortSignal,
-  ): AsyncGenerator<StreamFrame<StreamCompletionResponse>, void, undefined> {
-    const facts = { provider: provider.name, model: model.id };
-    try {
-      for await (const deltas of prepared.stream()) {
-        const end = deltas.at(-1)?.delta;
-        if (end?.case === "error") logger.warn({ ...facts, ...describe(end.value) }, "a model call failed");
-        for (const response of batchDeltas(deltas)) yield messageFrame(response);
+      if (!request.input) throw missing("input");
+      const deltas = runAttempts({
+        ...{ request, limits, clock, time, random },
+        targets: await Targets.of(request, generation.catalog, time.signal),
+        firstTokenTimeoutMs:
+          milliseconds(request.firstTokenTimeout, "first_token_timeout") ?? limits.firstTokenTimeoutMs,
+        stallTimeoutMs: milliseconds(request.stallTimeout, "stall_timeout") ?? limits.stallTimeoutMs,
+        ended: (attempt) => logAttempt(logger, request, attempt),
+      });
+      for await (const some of deltas) {
+        for (const response of batchDeltas(some)) yield messageFrame(response);
       }
-    } catch (error) {
-      signal.throwIfAborted();
-      logger.error({ err: error, ...facts }, "a model call failed inside Turnwire");
-      for (const response of batchDeltas([errorDelta(TurnError.from(error), model.id)]))
-        yield messageFrame(response);
+    } finally {
+      time.close();
+      leave();
     }
   }
 
   const binding = bindService(LlmProxyService, {
     streamCompletion,
-    listModels: async (request, context) => pageOfModels(await catalog.list(context.signal), request),
+    decodeCompletion: async function* (requests, { signal }) {
+      const { generation, leave } = enter();
+      try {
+        yield* decodeCompletion(requests, { limits: generation.config.limits, clock, signal });
+      } finally {
+        leave();
+      }
+    },
+    prepareCompletion: async (request) => prepareCompletion(request),
+    countTokens: (request, { signal }) =>
+      withGeneration(({ catalog }) => countTokens(request, catalog, signal)),
+    embed: (request, { signal }) => withGeneration(({ catalog }) => embed(request, catalog, signal)),
+    listModels: (request, { signal }) =>
+      withGeneration(async ({ catalog }) => {
+        const models = await catalog.list(signal);
+        return pageOfModels(
+          models.filter(({ access }) => mayUse(access, request.caller)),
+          request,
+        );
+      }),
   });
   return {
     ...binding,
+    reload(config) {
+      const before = current();
+      generations.push(new Generation(config, deps, before));
+      before.replace();
+      const alive = generations.filter((generation) => generation === current() || generation.calls > 0);
+      generations.splice(0, generations.length, ...alive);
+    },
     async close() {
-      await Promise.all(providers.map((provider) => provider.close()));
+      await Promise.all(generations.map((generation) => generation.close()));
     },
   };
 }
 
-/** What the log says of a failed call: the public words, which hold no secret. */
-function describe(error: TurnErrorMessage): Readonly<Record<string, string>> {
-  return { code: errorCodeName(error.code), failure: error.message };
-}
-
-function createProvider(provider: ProviderConfig, config: LlmConfig, clock: Clock): CompletionProvider {
-  switch (provider.api) {
-    case "openai-chat":
-      return createHttpProvider(createDialect(provider.api, provider), provider, config.limits, clock);
-    case "demo":
-      return createDemoProvider(provider, clock);
-    default:
-      return assertNever(provider, "provider");
-  }
-}
-
-async function resolveModel(
-  catalog: ModelCatalog,
-  request: StreamCompletionRequest,
-  signal: AbortSignal,
-): Promise<ResolvedModel> {
-  const id = request.input?.modelId ?? "";
-  if (id === "") throw missing("input.model_id");
-  return catalog.resolve(id, signal);
-}
-
-function openingDeltas({ model, provider }: ResolvedModel, prepared: PreparedCompletion): CompletionDelta[] {
-  const deltas = [attemptStartedDelta(1, provider.name, model.upstreamModel), modelSelectedDelta(model.id)];
-  if (prepared.droppedParameters.length > 0) deltas.push(parametersDroppedDelta(prepared.droppedParameters));
-  return deltas;
-}
-
-/** L3. Parts of messages are looked at by the dialect that would have to send them. */
-function refuseUnbuilt(request: StreamCompletionRequest): void {
-  if (request.fallbackModelIds.length > 0) {
-    const field = "fallback_model_ids";
-    throw new TurnError(ErrorCode.NOT_BUILT, { message: `${field} is not built yet`, details: { field } });
-  }
+/** The books: one line per attempt, without a word of what was said. */
+function logAttempt(logger: Logger, { caller }: StreamCompletionRequest, ended: EndedAttempt): void {
+  const { attempt, target, usage, failure } = ended;
+  const facts = {
+    ...{ provider: target.upstream.name, model: target.model.id, attempt },
+    ...(caller && { tenantId: caller.tenantId, turnId: caller.turnId, purpose: caller.purpose }),
+    ...(usage && {
+      ...{ inputTokens: usage.inputTokens, outputTokens: usage.outputTokens, estimated: usage.estimated },
+      ...(usage.currency !== "" && { costMicros: usage.costMicros, currency: usage.currency }),
+    }),
+  };
+  if (failure === undefined) logger.info(facts, "a model answered");
+  else if (failure === "cancelled") logger.info(facts, "a model call was cancelled");
+  else if (failure.code === ErrorCode.INTERNAL)
+    logger.error({ err: failure, ...facts }, "a model call failed inside Turnwire");
+  else
+    logger.warn(
+      { ...facts, code: errorCodeName(failure.code), failure: failure.message },
+      "a model call failed",
+    );
 }
 
 function milliseconds(duration: Duration | undefined, field: string): number | undefined {
@@ -176,40 +177,4 @@ function milliseconds(duration: Duration | undefined, field: string): number | u
 
 function missing(field: string): TurnError {
   return new TurnError(ErrorCode.INVALID_ARGUMENT, { message: `${field} must be set`, details: { field } });
-}
-
-/** A page token is the id of the last model of the page before. */
-function pageOfModels(entries: readonly ModelEntry[], request: ListModelsRequest): ListModelsResponse {
-  const after =
-    request.pageToken === "" ? -1 : entries.findIndex(({ model }) => model.id === request.pageToken);
-  if (request.pageToken !== "" && after === -1) {
-    throw new TurnError(ErrorCode.INVALID_ARGUMENT, {
-      message: "page_token is not valid any more",
-      details: { field: "page_token" },
-    });
-  }
-  const size = Math.min(request.pageSize === 0 ? DEFAULT_PAGE_SIZE : request.pageSize, MAX_PAGE_SIZE);
-  const page = entries.slice(after + 1, after + 1 + size);
-  const more = after + 1 + size < entries.length;
-  return create(ListModelsResponseSchema, {
-    models: page.map(modelMessage),
-    nextPageToken: more ? (page.at(-1)?.model.id ?? "") : "",
-  });
-}
-
-function modelMessage({ model, isDefault }: ModelEntry): ReturnType<typeof create<typeof ModelSchema>> {
-  return create(ModelSchema, {
-    modelId: model.id,
-    displayName: model.displayName,
-    ownedBy: model.ownedBy,
-    contextTokens: model.contextTokens,
-    maxOutputTokens: model.maxOutputTokens,
-    modalities: ["text"],
-    tools: model.tools ?? true,
-    reasoning: model.reasoning ?? false,
-    nativeToolCalling: model.tools ?? true,
-    aliases: [...model.aliases],
-    isDefault,
-    demo: model.id === DEMO_MODEL_ID,
-  });
 }

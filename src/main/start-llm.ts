@@ -2,7 +2,7 @@ import { systemClock } from "../lib/clock.js";
 import type { Logger } from "../lib/log.js";
 import { serveGrpc } from "../lib/rpc/grpc-server.js";
 import { HealthState } from "../lib/rpc/health.js";
-import { loadLlmConfig } from "../llm/config.js";
+import { loadLlmConfig } from "../llm/load-config.js";
 import { createLlmService } from "../llm/service.js";
 import type { Config } from "./config.js";
 import { onPort } from "./start-errors.js";

@@ -22,18 +22,24 @@ import { errorFromResponse, retryAfterMs } from "../http/upstream-error.js";
 import { Watchdog } from "../http/watchdog.js";
 import { parseJson, stringOf, type Json } from "../json.js";
 import type { Dialect, DialectRequest, OutgoingRequest, StreamDecoder } from "./dialect.js";
-import type { CompletionCall, CompletionProvider, ListedModel } from "./provider.js";
+import type {
+  CompletionCall,
+  CompletionProvider,
+  CountCall,
+  EmbedCall,
+  EmbedResult,
+  ListedModel,
+} from "./provider.js";
 
 /** How long usage and the end mark may take once the server said how the answer ended. */
 const AFTER_FINISH_MS = 2_000;
-const MAX_MODEL_LIST_BYTES = 2 * 1024 * 1024;
 
 export interface HttpProviderConfig {
   readonly name: string;
   /** Ends without a slash. */
   readonly baseUrl: string;
-  /** Used where a call brings none. */
-  readonly apiKey: string | undefined;
+  /** The first is used where a call brings none; [] = the server wants none. */
+  readonly keys: readonly string[];
   /** Sent with each request; their values are kept as secret as the key. */
   readonly headers: Readonly<Record<string, string>>;
 }
@@ -50,6 +56,7 @@ export function createHttpProvider(
     connectTimeoutMs: limits.connectTimeoutMs,
     maxConnections: limits.maxConnections,
   });
+  const { embedding, tokenCount } = dialect;
   const server: Server = { dialect, config, limits, clock, client };
   return {
     name: config.name,
@@ -57,13 +64,18 @@ export function createHttpProvider(
       const request = dialect.buildRequest(call.input, call.model);
       return {
         droppedParameters: request.dropped,
-        stream: () => streamAnswer(server, call, request),
+        stream: (apiKey = config.keys[0]) => streamAnswer(server, { ...call, apiKey }, request),
       };
     },
     listModels: (signal) => listModels(server, signal),
+    ...(embedding && { embed: (call: EmbedCall) => embed(server, embedding, call) }),
+    ...(tokenCount && { countTokens: (call: CountCall) => countTokens(server, tokenCount, call) }),
     close: () => client.close(),
   };
 }
+
+/** A call with the key that it is made with. */
+type KeyedCall = CompletionCall & { readonly apiKey: string | undefined };
 
 interface Server {
   readonly dialect: Dialect;
@@ -73,21 +85,58 @@ interface Server {
   readonly client: UpstreamClient;
 }
 
+/** Asks for a document and reads it; nothing is streamed. Throws the server's refusal. */
+async function askOnce(
+  server: Server,
+  request: Pick<DialectRequest, "path" | "headers"> & { readonly body?: DialectRequest["body"] },
+  apiKey: string | undefined,
+  signal: AbortSignal,
+): Promise<Json> {
+  const { path, body } = request;
+  const headers = { accept: "application/json", ...request.headers };
+  const response = await send(
+    server,
+    body ? "POST" : "GET",
+    { path, headers, ...(body && { body: JSON.stringify(body) }) },
+    apiKey ?? server.config.keys[0],
+    signal,
+  );
+  if (response.statusCode < 200 || response.statusCode > 299)
+    throw await responseError(response, secretsOf(server.config), server.clock);
+  const answer = parseJson(await readText(response.body, server.limits.maxResponseBytes).catch(unreadable));
+  if (typeof answer !== "object" || answer === null) throw new TurnError(ErrorCode.UPSTREAM_MALFORMED);
+  return answer as Json;
+}
+
+function unreadable(error: unknown): never {
+  throw connectionError(error);
+}
+
 async function listModels(server: Server, signal: AbortSignal): Promise<readonly ListedModel[]> {
   const { modelList } = server.dialect;
   if (!modelList) return [];
-  const call = { path: modelList.path, headers: { accept: "application/json" } };
-  const response = await send(server, "GET", call, server.config.apiKey, signal);
-  const secrets = secretsOf(server.config, server.config.apiKey);
-  if (response.statusCode !== 200) throw await responseError(response, secrets, server.clock);
-  const answer = parseJson(await readText(response.body, MAX_MODEL_LIST_BYTES));
-  if (typeof answer !== "object" || answer === null) throw new TurnError(ErrorCode.UPSTREAM_MALFORMED);
-  return modelList.read(answer as Json);
+  return modelList.read(await askOnce(server, { path: modelList.path, headers: {} }, undefined, signal));
 }
 
-/** What must never show in an error. */
-function secretsOf(config: HttpProviderConfig, apiKey: string | undefined): string[] {
-  return [apiKey ?? "", ...Object.values(config.headers)].filter((secret) => secret !== "");
+async function embed(
+  server: Server,
+  embedding: NonNullable<Dialect["embedding"]>,
+  { inputs, model, apiKey, signal }: EmbedCall,
+): Promise<EmbedResult> {
+  return embedding.read(await askOnce(server, embedding.request(inputs, model), apiKey, signal));
+}
+
+async function countTokens(
+  server: Server,
+  tokenCount: NonNullable<Dialect["tokenCount"]>,
+  { input, model, apiKey, signal }: CountCall,
+): Promise<number> {
+  return tokenCount.read(await askOnce(server, tokenCount.request(input, model), apiKey, signal));
+}
+
+/** What must never show in an error: whoever was asked with one key may know the others. */
+function secretsOf({ keys, headers }: HttpProviderConfig): string[] {
+  return [...keys, ...Object.values(headers)];
 }
 
 function send(
@@ -111,7 +160,7 @@ function send(
 
 async function* streamAnswer(
   server: Server,
-  call: CompletionCall,
+  call: KeyedCall,
   request: DialectRequest,
 ): AsyncGenerator<readonly CompletionDelta[], void, undefined> {
   const connection = new AbortController();
@@ -137,7 +186,7 @@ async function* streamAnswer(
 
 interface Attempt {
   readonly server: Server;
-  readonly call: CompletionCall;
+  readonly call: KeyedCall;
   readonly request: DialectRequest;
   readonly signal: AbortSignal;
   readonly watchdog: Watchdog;
@@ -174,11 +223,10 @@ async function openAnswer({
   signal,
 }: Attempt): Promise<{ readonly response: UpstreamResponse; readonly decoder: StreamDecoder }> {
   const { dialect, config, limits, clock } = server;
-  const apiKey = call.apiKey ?? config.apiKey;
-  const secrets = secretsOf(config, apiKey);
+  const secrets = secretsOf(config);
   const headers = { accept: dialect.accept, ...request.headers };
   const body = JSON.stringify(request.body);
-  const response = await send(server, "POST", { path: request.path, headers, body }, apiKey, signal);
+  const response = await send(server, "POST", { path: request.path, headers, body }, call.apiKey, signal);
   if (response.statusCode < 200 || response.statusCode > 299)
     throw await responseError(response, secrets, clock);
   const contentType = stringOf(response.headers["content-type"]);

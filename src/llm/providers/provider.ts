@@ -1,6 +1,12 @@
 /** What the service needs of a provider: one implementation per wire dialect. */
-import type { Caller, CompletionDelta, CompletionInput } from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
-import type { ModelConfig } from "../config.js";
+import type {
+  Caller,
+  CompletionDelta,
+  CompletionInput,
+} from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import type { Clock } from "../../lib/clock.js";
+import type { Logger } from "../../lib/log.js";
+import type { LlmLimits, ModelConfig } from "../config.js";
 import type { ListedModel } from "./dialect.js";
 
 export type { ListedModel } from "./dialect.js";
@@ -11,8 +17,6 @@ export interface CompletionCall {
   readonly model: ModelConfig;
   /** Counts from 1. */
   readonly attempt: number;
-  /** The key of this attempt, where the provider has several; undefined = the provider's own. */
-  readonly apiKey?: string;
   /** Milliseconds from the request to the first delta that shows anything. */
   readonly firstTokenTimeoutMs: number;
   /** Milliseconds without a byte after that. */
@@ -33,9 +37,9 @@ export interface PreparedCompletion {
   readonly droppedParameters: readonly string[];
   /**
    * Sends it. Yields the deltas of each read, the last one a finish or an error: a provider's failure is never thrown.
-   * Throws the signal's reason when it aborts.
+   * Throws the signal's reason when it aborts. `apiKey`: undefined = the provider's first.
    */
-  stream(): AsyncGenerator<readonly CompletionDelta[], void, undefined>;
+  stream(apiKey?: string): AsyncGenerator<readonly CompletionDelta[], void, undefined>;
 }
 
 export interface CompletionProvider {
@@ -71,4 +75,11 @@ export interface EmbedResult {
 
 export interface CountCall extends PlainCall {
   readonly input: CompletionInput;
+}
+
+/** What every provider is made with. */
+export interface ProviderDeps {
+  readonly limits: LlmLimits;
+  readonly clock: Clock;
+  readonly logger: Logger;
 }

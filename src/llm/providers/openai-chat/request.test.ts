@@ -8,7 +8,7 @@ import {
 } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { ErrorCode, ReasoningEffort } from "../../../../gen/turnwire/packet/v1/common_pb.js";
 import type { ModelConfig } from "../../config.js";
-import { modelOf } from "../../config-defaults.js";
+import { modelOf } from "../../config.js";
 import { PROVIDER_STATE } from "./chunk-reader.js";
 import { chatQuirks, quirksOfModel } from "./quirks.js";
 import { buildChatRequest } from "./request.js";

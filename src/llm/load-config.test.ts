@@ -1,7 +1,8 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
-import { DEFAULT_LLM_LIMITS, loadLlmConfig } from "./config.js";
+import { DEFAULT_LLM_LIMITS, DEFAULT_PROVIDER_LIMITS } from "./config.js";
+import { loadLlmConfig } from "./load-config.js";
 
 const load = (yaml: string, env: Record<string, string> = {}) =>
   loadLlmConfig({ TURNWIRE_CONFIG: "/etc/tw.yaml", ...env }, () => yaml);
@@ -9,8 +10,8 @@ const load = (yaml: string, env: Record<string, string> = {}) =>
 describe("llm config - from the environment", () => {
   test("nothing set - the demo alone", () => {
     expect(loadLlmConfig({})).toEqual({
-      providers: [{ api: "demo", name: "demo", deltaDelayMs: 15 }],
-      models: [],
+      providers: [{ kind: "demo", api: "demo", name: "demo", deltaDelayMs: 15 }],
+      ...{ models: [], routes: [], prices: new Map(), files: [] },
       limits: DEFAULT_LLM_LIMITS,
     });
   });
@@ -19,11 +20,11 @@ describe("llm config - from the environment", () => {
     expect(loadLlmConfig({ OPENAI_API_KEY: "k" }).providers[0]).toMatchObject({
       name: "openai",
       baseUrl: "https://api.openai.com/v1",
-      apiKey: "k",
+      keys: ["k"],
     });
     expect(loadLlmConfig({ OPENAI_BASE_URL: "http://localhost:1/v1/" }).providers[0]).toMatchObject({
       baseUrl: "http://localhost:1/v1",
-      apiKey: undefined,
+      keys: [],
     });
   });
 
@@ -60,14 +61,16 @@ models:
     expect(config.limits).toEqual({ ...DEFAULT_LLM_LIMITS, stallTimeoutMs: 5 });
     expect(config.providers).toEqual([
       {
+        kind: "http",
         api: "openai-chat",
         name: "local",
         baseUrl: "http://127.0.0.1:1/v1",
-        apiKey: "k",
+        keys: ["k"],
+        limits: DEFAULT_PROVIDER_LIMITS,
         headers: { "x-a": "b" },
         quirks: { streamUsage: false },
       },
-      { api: "demo", name: "show", deltaDelayMs: 0 },
+      { kind: "demo", api: "demo", name: "show", deltaDelayMs: 0 },
     ]);
     expect(config.models.map(({ id, upstreamModel }) => [id, upstreamModel])).toEqual([
       ["plain", "plain"],
@@ -83,9 +86,10 @@ models:
       ownedBy: "local",
       contextTokens: 9,
       maxOutputTokens: 8,
+      ...{ modalities: [], access: [], price: undefined },
       reasoning: true,
       tools: false,
-      thinkTags: true,
+      reasoningTags: ["think", "thinking", "thought", "reasoning"],
     });
   });
 
@@ -93,7 +97,13 @@ models:
     const page = readFileSync(new URL("../../docs/models.md", import.meta.url), "utf8");
     const example = /```yaml\n([\s\S]*?)```/.exec(page)?.[1] ?? "";
     const config = load(example, { LOCAL_KEY: "k" });
-    expect(config.models).toMatchObject([{ id: "small", upstreamModel: "org/small-7b", thinkTags: true }]);
+    expect(config.models).toMatchObject([
+      {
+        id: "small",
+        upstreamModel: "org/small-7b",
+        reasoningTags: ["think", "thinking", "thought", "reasoning"],
+      },
+    ]);
     expect(config.limits).toMatchObject({ firstTokenTimeoutMs: 120_000 });
   });
 
@@ -133,7 +143,7 @@ models:
     [
       "an unknown dialect",
       "providers:\n  - name: a\n    api: smoke",
-      "/etc/tw.yaml:3: providers[0].api must be one of openai-chat, demo",
+      "/etc/tw.yaml:3: providers[0].api must be one of openai-chat, ",
       { line: "3" },
     ],
     [

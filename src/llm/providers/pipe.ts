@@ -1,0 +1,279 @@
+/**
+ * Another peer that serves LlmProxyService, in any language. Owns the connection to it. Its models are listed under a prefix;
+ * its deltas go on as they are, but for the names of models.
+ * P1 when the call's signal aborts, the peer's call is cancelled at once; its deadline travels with it. P2 every failure is
+ * a delta: a status of the peer is a failure of its provider. P3 what a peer sends is bounded like an HTTP answer.
+ */
+import { create } from "@bufbuild/protobuf";
+import {
+  CountTokensRequestSchema,
+  EmbedRequestSchema,
+  ListModelsRequestSchema,
+  LlmProxyService,
+  StreamCompletionRequestSchema,
+  type CompletionDelta,
+  type CompletionInput,
+  type Model,
+} from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
+import { durationFromMs } from "@bufbuild/protobuf/wkt";
+import { ERROR_TABLE, TurnError, type KnownErrorCode } from "../../lib/errors.js";
+import { createGrpcClient, type GrpcClient } from "../../lib/rpc/grpc-client.js";
+import type { PipeProviderConfig, PriceConfig } from "../config.js";
+import { errorDelta } from "../deltas.js";
+import { publicText } from "../http/mask-secrets.js";
+import { Watchdog } from "../http/watchdog.js";
+import type { CompletionCall, CompletionProvider, ListedModel, ProviderDeps } from "./provider.js";
+
+const LIST_TIMEOUT_MS = 5_000;
+const PLAIN_TIMEOUT_MS = 60_000;
+const MAX_PAGES = 50;
+/** How long usage may take once the peer said how the answer ended. */
+const AFTER_END_MS = 2_000;
+
+export function createPipeProvider(config: PipeProviderConfig, deps: ProviderDeps): CompletionProvider {
+  const client = createGrpcClient(LlmProxyService, {
+    addresses: config.address,
+    ...(config.keys[0] !== undefined && { token: config.keys[0] }),
+    connectWaitMs: deps.limits.connectTimeoutMs,
+    logger: deps.logger,
+  });
+  const pipe: Pipe = { config, deps, client };
+  return {
+    name: config.name,
+    prepare: (call) => ({ droppedParameters: [], stream: () => streamAnswer(pipe, call) }),
+    listModels: (signal) => listModels(pipe, signal),
+    async embed({ inputs, model, caller, signal }) {
+      const request = create(EmbedRequestSchema, {
+        ...(caller && { caller }),
+        modelId: model.upstreamModel,
+        inputs: [...inputs],
+      });
+      const answer = await client
+        .unary("embed", request, { signal, timeoutMs: PLAIN_TIMEOUT_MS })
+        .catch((error: unknown) => fail(error, config));
+      return {
+        vectors: answer.embeddings.map(({ values }) => values),
+        inputTokens: answer.usage?.inputTokens ?? 0,
+      };
+    },
+    async countTokens({ input, model, caller, signal }) {
+      const request = create(CountTokensRequestSchema, {
+        ...(caller && { caller }),
+        input: inputFor(input, model.upstreamModel),
+      });
+      const answer = await client
+        .unary("countTokens", request, { signal, timeoutMs: PLAIN_TIMEOUT_MS })
+        .catch((error: unknown) => fail(error, config));
+      return answer.tokens;
+    },
+    close() {
+      client.close();
+      return Promise.resolve();
+    },
+  };
+}
+
+interface Pipe {
+  readonly config: PipeProviderConfig;
+  readonly deps: ProviderDeps;
+  readonly client: GrpcClient<typeof LlmProxyService>;
+}
+
+function inputFor(input: CompletionInput, modelId: string): CompletionInput {
+  return { ...input, modelId };
+}
+
+async function* streamAnswer(
+  { config, deps, client }: Pipe,
+  call: CompletionCall,
+): AsyncGenerator<readonly CompletionDelta[], void, undefined> {
+  const { model, signal } = call;
+  const own = new AbortController();
+  const leave = (): void => own.abort(signal.reason);
+  signal.addEventListener("abort", leave, { once: true }); // P1
+  const stalled = (): void => own.abort(new TurnError(ErrorCode.UPSTREAM_STALLED));
+  const watchdog = new Watchdog(deps.clock, { ms: call.firstTokenTimeoutMs, expire: stalled });
+  const bound = new Bound(deps.limits.maxResponseBytes);
+  let ended = false;
+  let streaming = false;
+  try {
+    signal.throwIfAborted();
+    const timeoutMs = call.deadlineMs === undefined ? {} : { timeoutMs: Math.ceil(call.deadlineMs) };
+    const responses = client.serverStream("streamCompletion", requestFor(call), {
+      signal: own.signal,
+      ...timeoutMs,
+    });
+    for await (const { deltas } of responses) {
+      watchdog.arrived();
+      if (!streaming && deltas.some(shows)) {
+        streaming = true;
+        watchdog.setLimit({ ms: call.stallTimeoutMs, expire: stalled });
+      }
+      bound.add(deltas);
+      if (!ended && deltas.some(ends)) {
+        ended = true;
+        watchdog.setLimit({ ms: AFTER_END_MS, expire: () => own.abort() });
+      }
+      if (deltas.length > 0) yield deltas.map((delta) => ours(delta, config));
+      watchdog.waiting(streaming);
+    }
+    if (!ended) yield [errorDelta(new TurnError(ErrorCode.UPSTREAM_TRUNCATED), model.id)];
+  } catch (error) {
+    signal.throwIfAborted();
+    if (ended) return; // all that matters was said
+    const cause: unknown = own.signal.aborted ? own.signal.reason : error;
+    yield [errorDelta(upstreamFailure(cause, config), model.id)];
+  } finally {
+    watchdog.stop();
+    signal.removeEventListener("abort", leave);
+    own.abort();
+  }
+}
+
+function requestFor(call: CompletionCall) {
+  const { input, model, caller, idempotencyKey } = call;
+  return create(StreamCompletionRequestSchema, {
+    ...(caller && { caller }),
+    input: inputFor(input, model.upstreamModel),
+    idempotencyKey: idempotencyKey ?? "",
+    firstTokenTimeout: durationFromMs(Math.min(call.firstTokenTimeoutMs, 3_600_000)),
+    stallTimeout: durationFromMs(Math.min(call.stallTimeoutMs, 3_600_000)),
+  });
+}
+
+const SILENT: ReadonlySet<CompletionDelta["delta"]["case"]> = new Set([
+  ...(["attemptStarted", "modelSelected", "parametersDropped", "warning", "usage", undefined] as const),
+]);
+
+function shows({ delta }: CompletionDelta): boolean {
+  return !SILENT.has(delta.case);
+}
+
+function ends({ delta }: CompletionDelta): boolean {
+  return delta.case === "finish" || delta.case === "error";
+}
+
+/** P3: the texts of one answer, counted. */
+class Bound {
+  #left: number;
+
+  constructor(maxBytes: number) {
+    this.#left = maxBytes;
+  }
+
+  add(deltas: readonly CompletionDelta[]): void {
+    for (const { delta } of deltas) {
+      if (delta.case === "content" || delta.case === "reasoning") this.#left -= delta.value.text.length;
+      else if (delta.case === "toolCall") this.#left -= delta.value.argumentsFragment.length;
+      this.#left -= 16;
+    }
+    if (this.#left < 0)
+      throw new TurnError(ErrorCode.SIZE_LIMIT, { message: "the model's answer is too long" });
+  }
+}
+
+/** The delta with our names for the peer's models, and with its words masked. */
+function ours(whole: CompletionDelta, config: PipeProviderConfig): CompletionDelta {
+  const { delta } = whole;
+  const named = (id: string): string => (id === "" ? "" : config.prefix + id);
+  switch (delta.case) {
+    case "modelSelected":
+      return {
+        ...whole,
+        delta: { ...delta, value: { ...delta.value, modelId: named(delta.value.modelId) } },
+      };
+    case "attemptBoundary": {
+      const nextModelId = named(delta.value.nextModelId);
+      return { ...whole, delta: { ...delta, value: { ...delta.value, nextModelId } } };
+    }
+    case "error": {
+      const { message, modelId } = delta.value;
+      const value = { ...delta.value, message: publicText(message, config.keys), modelId: named(modelId) };
+      return { ...whole, delta: { ...delta, value } };
+    }
+    default:
+      return whole;
+  }
+}
+
+/** What a status of the peer means for those who asked us. */
+const BY_STATUS: Readonly<Partial<Record<KnownErrorCode, KnownErrorCode>>> = {
+  [ErrorCode.UNAVAILABLE]: ErrorCode.UPSTREAM_UNAVAILABLE,
+  [ErrorCode.DEADLINE_EXCEEDED]: ErrorCode.UPSTREAM_STALLED,
+  [ErrorCode.OVERLOADED]: ErrorCode.RATE_LIMIT,
+  [ErrorCode.UNAUTHENTICATED]: ErrorCode.UPSTREAM_AUTH,
+  [ErrorCode.PERMISSION_DENIED]: ErrorCode.UPSTREAM_AUTH,
+  [ErrorCode.NOT_FOUND]: ErrorCode.MODEL_NOT_FOUND,
+  [ErrorCode.INVALID_ARGUMENT]: ErrorCode.UPSTREAM_REJECTED,
+  [ErrorCode.NOT_BUILT]: ErrorCode.UPSTREAM_REJECTED,
+  [ErrorCode.CANCELLED]: ErrorCode.UPSTREAM_TRUNCATED,
+  [ErrorCode.INTERNAL]: ErrorCode.UPSTREAM_MALFORMED,
+};
+
+function upstreamFailure(error: unknown, { keys }: PipeProviderConfig): TurnError {
+  const known = TurnError.from(error);
+  const code = BY_STATUS[known.code] ?? known.code;
+  const base = ERROR_TABLE[code].message;
+  const told = known.message === ERROR_TABLE[known.code].message ? "" : publicText(known.message, keys);
+  return new TurnError(code, {
+    message: told === "" || code === known.code ? told || base : `${base}: ${told}`,
+    retryAfterMs: known.retryAfterMs,
+    cause: error,
+  });
+}
+
+function fail(error: unknown, config: PipeProviderConfig): never {
+  throw upstreamFailure(error, config);
+}
+
+async function listModels({ config, client }: Pipe, signal: AbortSignal): Promise<readonly ListedModel[]> {
+  const models: ListedModel[] = [];
+  let pageToken = "";
+  try {
+    for (let page = 0; page < MAX_PAGES; page++) {
+      const request = create(ListModelsRequestSchema, { pageToken });
+      const answer = await client.unary("listModels", request, { signal, timeoutMs: LIST_TIMEOUT_MS });
+      models.push(
+        ...answer.models.filter(({ modelId }) => modelId !== "").map((model) => listed(model, config)),
+      );
+      pageToken = answer.nextPageToken;
+      if (pageToken === "") break;
+    }
+  } catch (error) {
+    signal.throwIfAborted();
+    fail(error, config);
+  }
+  return models;
+}
+
+function listed(model: Model, { prefix }: PipeProviderConfig): ListedModel {
+  return {
+    id: prefix + model.modelId,
+    ownedBy: model.ownedBy,
+    contextTokens: model.contextTokens,
+    facts: {
+      upstreamModel: model.modelId,
+      displayName: model.displayName || model.modelId,
+      aliases: model.aliases.map((alias) => prefix + alias),
+      maxOutputTokens: model.maxOutputTokens,
+      modalities: model.modalities,
+      tools: model.tools,
+      reasoning: model.reasoning,
+      price: priceOf(model),
+      access: model.access?.restricted ? model.access.groups : [],
+    },
+  };
+}
+
+function priceOf({ price }: Model): PriceConfig | undefined {
+  return (
+    price && {
+      currency: price.currency,
+      input: Number(price.inputMicrosPerMtok),
+      output: Number(price.outputMicrosPerMtok),
+      cacheRead: Number(price.cacheReadMicrosPerMtok),
+      cacheWrite: Number(price.cacheWriteMicrosPerMtok),
+    }
+  );
+}
