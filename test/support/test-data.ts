@@ -31,7 +31,10 @@ export interface CorpusExpectation {
     readonly name: string;
     readonly arguments_json: string;
   }[];
-  readonly sources?: readonly { readonly url: string }[];
+  /** Run by the provider. */
+  readonly server_tool_calls?: readonly unknown[];
+  /** An object, or just the address. */
+  readonly sources?: readonly (string | { readonly url?: string })[];
   readonly finish_reason: string | null;
   readonly finish_reason_raw?: string | null;
   readonly usage?: Readonly<Record<string, number | null>>;

@@ -79,6 +79,10 @@ class AssistantItems {
         return;
       case "toolResult":
         throw invalid(field, "is not a part that an assistant can have");
+      case "reasoning":
+      case "media":
+      case undefined:
+        return; // open reasoning and what the model drew are not taken back
     }
   }
 

@@ -9,7 +9,7 @@ import { ErrorCode, FinishReason } from "../../../../gen/turnwire/packet/v1/comm
 import { TurnError } from "../../../lib/errors.js";
 import { finishReasonOf } from "../../finish-reasons.js";
 import { readErrorFacts } from "../../http/upstream-error.js";
-import { objectOf, stringOf, uint32Of, type Json } from "../../json.js";
+import { objectOf, stringOf, type Json } from "../../json.js";
 import type { DecoderOptions, EventReader } from "../dialect.js";
 import { AnswerEnd } from "../shared/answer-end.js";
 import { BlockWriter } from "../shared/block-writer.js";
