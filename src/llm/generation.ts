@@ -27,14 +27,16 @@ export class Generation {
   constructor(config: LlmConfig, deps: GenerationDeps, before?: Generation) {
     this.config = config;
     this.#deps = deps;
+    const kept: Upstream[] = [];
     this.#upstreams = new Map(
       config.providers.map((provider) => {
         const settings = JSON.stringify([provider, config.limits]);
-        const kept = before ? before.#upstreams.get(settings) : undefined;
-        kept?.retain();
-        return [settings, kept ?? createUpstream(provider, config, deps)];
+        const upstream = before ? before.#upstreams.get(settings) : undefined;
+        if (upstream) kept.push(upstream);
+        return [settings, upstream ?? createUpstream(provider, config, deps)];
       }),
     );
+    for (const upstream of kept) upstream.retain();
     this.catalog = new ModelCatalog(config, [...this.#upstreams.values()], deps.clock, deps.logger);
   }
 

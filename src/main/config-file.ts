@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { isMap, isScalar, LineCounter, parseDocument, type Document } from "yaml";
 import { ConfigError } from "./config.js";
 
-const PARTS = ["providers", "models", "tools", "limits"];
+const PARTS = ["providers", "models", "routes", "tags", "prices", "tools", "limits"];
 
 /** The parsed file. Throws a ConfigError when it cannot be read, is no YAML, or has a part that nobody reads. */
 export function readConfigFile(file: string): Document {

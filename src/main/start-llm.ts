@@ -3,7 +3,9 @@ import type { Logger } from "../lib/log.js";
 import { serveGrpc } from "../lib/rpc/grpc-server.js";
 import { HealthState } from "../lib/rpc/health.js";
 import { loadLlmConfig } from "../llm/load-config.js";
-import { createLlmService } from "../llm/service.js";
+import { createLlmService, type LlmService } from "../llm/service.js";
+import { watchConfig } from "../llm/watch-config.js";
+import type { LlmConfig } from "../llm/config.js";
 import type { Config } from "./config.js";
 import { onPort } from "./start-errors.js";
 import { peerAuthenticator } from "./peer-authenticator.js";
@@ -23,7 +25,9 @@ export async function startLlm(
   env: NodeJS.ProcessEnv,
   logger: Logger,
 ): Promise<RunningPeer> {
-  const service = createLlmService({ config: loadLlmConfig(env), clock: systemClock, logger });
+  const load = (): LlmConfig => loadLlmConfig(env);
+  const llmConfig = load();
+  const service = createLlmService({ config: llmConfig, clock: systemClock, logger });
   const health = new HealthState();
   const server = await onPort(
     "TURNWIRE_LLM_PORT",
@@ -38,11 +42,42 @@ export async function startLlm(
     }),
   );
   health.set(true);
+  const stopReloading = reloadOnChange({ load, service, files: llmConfig.files, health, logger });
   return {
     port: server.port,
     async close(graceMs) {
+      stopReloading();
       await server.close(graceMs);
       await service.close();
     },
+  };
+}
+
+/** Under this name health checks can ask whether what stands in the configuration file is in use. */
+const CONFIG_HEALTH = "turnwire.llm.config";
+
+interface Reloading {
+  readonly load: () => LlmConfig;
+  readonly service: LlmService;
+  readonly files: readonly string[];
+  readonly health: HealthState;
+  readonly logger: Logger;
+}
+
+/** Reads the configuration again on SIGHUP and when its files change. Returns what stops that. */
+function reloadOnChange({ load, service, files, health, logger }: Reloading): () => void {
+  if (files.length === 0) return () => undefined;
+  health.setPart(CONFIG_HEALTH, true);
+  const watch = watchConfig({
+    ...{ load, files, logger, clock: systemClock },
+    apply: (config) => service.reload(config),
+    said: (inUse) => health.setPart(CONFIG_HEALTH, inUse),
+  });
+  // In a terminal SIGHUP says that the terminal is gone, and ends the process as always.
+  const signalled = !process.stdout.isTTY;
+  if (signalled) process.on("SIGHUP", watch.reload);
+  return () => {
+    watch.close();
+    process.off("SIGHUP", watch.reload);
   };
 }

@@ -11,9 +11,10 @@ import { TurnError } from "../errors.js";
 import type { ServiceBinding, StreamFrame } from "./service-binding.js";
 import { bindService, messageFrame } from "./service-binding.js";
 
-/** Whether this process wants traffic. Starts as not serving. */
+/** Whether this process wants traffic. Starts as not serving. Parts have names of their own and do not change the whole. */
 export class HealthState {
   #serving = false;
+  readonly #parts = new Map<string, boolean>();
   readonly #listeners = new Set<() => void>();
 
   get serving(): boolean {
@@ -24,6 +25,18 @@ export class HealthState {
     if (serving === this.#serving) return;
     this.#serving = serving;
     for (const listener of [...this.#listeners]) listener();
+  }
+
+  /** Says how a part is, under a name that health checks can ask for. */
+  setPart(name: string, serving: boolean): void {
+    if (this.#parts.get(name) === serving) return;
+    this.#parts.set(name, serving);
+    for (const listener of [...this.#listeners]) listener();
+  }
+
+  /** undefined = there is no such part. */
+  part(name: string): boolean | undefined {
+    return this.#parts.get(name);
   }
 
   /** Calls back on every change until the returned function is called. */
@@ -37,24 +50,28 @@ export class HealthState {
 export function healthService(state: HealthState, serviceNames: readonly string[]): ServiceBinding {
   const known = new Set(["", ...serviceNames, Health.typeName]);
   const { SERVING, NOT_SERVING, SERVICE_UNKNOWN } = HealthCheckResponse_ServingStatus;
-  const answer = (): HealthCheckResponse =>
-    create(HealthCheckResponseSchema, { status: state.serving ? SERVING : NOT_SERVING });
+  const isServing = (service: string): boolean | undefined =>
+    known.has(service) ? state.serving : state.part(service);
+  const answer = (serving: boolean): HealthCheckResponse =>
+    create(HealthCheckResponseSchema, { status: serving ? SERVING : NOT_SERVING });
 
   return bindService(Health, {
     check: async ({ service }) => {
-      if (!known.has(service)) throw new TurnError(ErrorCode.NOT_FOUND, { message: "no such service" });
-      return answer();
+      const serving = isServing(service);
+      if (serving === undefined) throw new TurnError(ErrorCode.NOT_FOUND, { message: "no such service" });
+      return answer(serving);
     },
     watch: ({ service }, { signal }) =>
-      known.has(service)
-        ? watchHealth(state, answer, signal)
-        : unknownUntilAborted(create(HealthCheckResponseSchema, { status: SERVICE_UNKNOWN }), signal),
+      isServing(service) === undefined
+        ? unknownUntilAborted(create(HealthCheckResponseSchema, { status: SERVICE_UNKNOWN }), signal)
+        : watchHealth(state, () => isServing(service) === true, answer, signal),
   });
 }
 
 async function* watchHealth(
   state: HealthState,
-  answer: () => HealthCheckResponse,
+  isServing: () => boolean,
+  answer: (serving: boolean) => HealthCheckResponse,
   signal: AbortSignal,
 ): AsyncGenerator<StreamFrame<HealthCheckResponse>> {
   let wake: (() => void) | undefined;
@@ -64,9 +81,9 @@ async function* watchHealth(
   try {
     let said: boolean | undefined;
     while (!signal.aborted) {
-      if (said !== state.serving) {
-        said = state.serving;
-        yield messageFrame(answer());
+      if (said !== isServing()) {
+        said = isServing();
+        yield messageFrame(answer(said));
         continue;
       }
       await new Promise<void>((resolve) => (wake = resolve));

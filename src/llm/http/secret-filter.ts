@@ -65,9 +65,10 @@ export class SecretFilter {
         shown,
       );
     }
-    const start = Math.min(...this.#secrets.map((secret) => beginsAt(out, secret)));
-    const keep = out.slice(start);
-    out = out.slice(0, start);
+    const whole = this.#last + out;
+    const start = Math.min(...this.#secrets.map((secret) => beginsAt(whole, secret))) - this.#last.length;
+    const keep = out.slice(Math.max(0, start));
+    out = out.slice(0, out.length - keep.length);
     this.#last = (this.#last + out).slice(1 - HEAD_CHARS);
     return [out, keep];
   }

@@ -2,7 +2,9 @@
  * HTTP to one provider: a pool of connections, requests that die with their signal, bounded bodies of errors.
  * Owns the pool. Knows nothing of dialects. Redirects are not followed: a key must not travel to another host.
  */
-import { Pool, type Dispatcher } from "undici";
+import { AsyncLocalStorage } from "node:async_hooks";
+import type { Socket } from "node:net";
+import { buildConnector, Pool, type Dispatcher } from "undici";
 import { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError } from "../../lib/errors.js";
 
@@ -30,16 +32,23 @@ const MAX_ERROR_BODY_BYTES = 64 * 1024;
 const DRAIN_MS = 250;
 const DRAIN_BYTES = 16 * 1024;
 
+/** A request on its way to a connection of its own. */
+interface Connecting {
+  socket: Socket | undefined;
+}
+
 export class UpstreamClient {
   readonly #pool: Pool;
   readonly #path: string;
+  /** The request that a new connection is made for. */
+  readonly #requesting = new AsyncLocalStorage<Connecting>();
 
   constructor(options: UpstreamClientOptions) {
     const url = new URL(options.baseUrl);
     this.#path = url.pathname.replace(/\/+$/, "");
     this.#pool = new Pool(url.origin, {
       connections: options.maxConnections,
-      connect: { timeout: options.connectTimeoutMs },
+      connect: this.#connector(options.connectTimeoutMs),
       // The caller's own timeouts count tokens, not bytes.
       headersTimeout: 0,
       bodyTimeout: 0,
@@ -49,18 +58,39 @@ export class UpstreamClient {
   /** Sends it; resolves with the headers. Throws UPSTREAM_UNAVAILABLE, or the signal's reason. */
   async request(request: UpstreamRequest, signal: AbortSignal): Promise<UpstreamResponse> {
     signal.throwIfAborted();
+    const connecting: Connecting = { socket: undefined };
+    const leave = (): void => void connecting.socket?.destroy(new Error("nobody waits for this connection"));
+    signal.addEventListener("abort", leave, { once: true });
     try {
-      return await this.#pool.request({
-        method: request.method,
-        path: `${this.#path}${request.path}`,
-        body: request.body,
-        headers: { "accept-encoding": "identity", "user-agent": "turnwire", ...request.headers },
-        signal,
-      });
+      return await this.#requesting.run(connecting, () =>
+        this.#pool.request({
+          method: request.method,
+          path: `${this.#path}${request.path}`,
+          body: request.body,
+          headers: { "accept-encoding": "identity", "user-agent": "turnwire", ...request.headers },
+          signal,
+        }),
+      );
     } catch (error) {
       signal.throwIfAborted();
       throw connectionError(error);
+    } finally {
+      signal.removeEventListener("abort", leave);
     }
+  }
+
+  /** undici lets a connection come about that nobody waits for any more; here it ends with the request that it is for. */
+  #connector(timeout: number): buildConnector.connector {
+    const connect = buildConnector({ timeout }) as (...call: Parameters<buildConnector.connector>) => Socket;
+    return (options, callback) => {
+      const request = this.#requesting.getStore();
+      const settled = (...result: Parameters<typeof callback>): void => {
+        if (request) request.socket = undefined;
+        callback(...result);
+      };
+      const socket = connect(options, settled as typeof callback);
+      if (request) request.socket = socket;
+    };
   }
 
   /** Closes every connection at once. */

@@ -1,0 +1,80 @@
+import { describe, expect, test } from "vitest";
+import type { CompletionDelta } from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
+import { contentDelta, reasoningDelta, toolCallDelta, warningDelta } from "../deltas.js";
+import { SecretFilter } from "./secret-filter.js";
+
+const KEY = "sk-test-0123456789abcdef";
+const OTHER = "zz-second-key-42";
+
+function textOf(deltas: readonly CompletionDelta[]): string {
+  return deltas
+    .map(({ delta }) =>
+      delta.case === "content"
+        ? delta.value.text
+        : delta.case === "toolCall"
+          ? delta.value.argumentsFragment
+          : "",
+    )
+    .join("");
+}
+
+function filtered(...pieces: string[]): string {
+  const filter = new SecretFilter([KEY, OTHER]);
+  const out = pieces.flatMap((text) => filter.apply([contentDelta(0, text)]));
+  return textOf([...out, ...filter.flush()]);
+}
+
+describe("secret filter", () => {
+  test("F1 a key never comes out whole, cut anywhere", () => {
+    const text = `you sent ${KEY}, did you?`;
+    for (let at = 0; at <= text.length; at++) {
+      const out = filtered(text.slice(0, at), text.slice(at));
+      expect(out).not.toContain(KEY.slice(4));
+      expect(out).toMatch(/^you sent .{0,3}\[key\], did you\?$/);
+    }
+  });
+
+  test("F1 byte by byte, twice, and several keys", () => {
+    const text = `${KEY}${KEY} and ${OTHER} ${KEY}`;
+    const out = filtered(...text);
+    expect(out).not.toContain(KEY.slice(4));
+    expect(out).not.toContain(OTHER.slice(4));
+    expect(out.match(/\[key\]/g)).toHaveLength(4);
+  });
+
+  test("F2 what only begins like a key waits, then comes out as it is", () => {
+    const filter = new SecretFilter([KEY]);
+    expect(textOf(filter.apply([contentDelta(0, "see sk-te")]))).toBe("see ");
+    expect(textOf(filter.apply([contentDelta(0, "mplate")]))).toBe("sk-template");
+    expect(textOf(filter.apply([contentDelta(0, "sk-test")]))).toBe("");
+    const rest = filter.apply([reasoningDelta(1, "other block")]);
+    expect(rest.map(({ delta }) => delta.case)).toEqual(["content", "reasoning"]);
+    expect(textOf(rest)).toBe("sk-test");
+  });
+
+  test("F3 what has no key stays the same object", () => {
+    const delta = contentDelta(0, "s k - t e s t");
+    expect(new SecretFilter([KEY]).apply([delta])[0]).toBe(delta);
+  });
+
+  test("the last piece of a call's arguments holds nothing back", () => {
+    const filter = new SecretFilter([KEY]);
+    const out = [
+      ...filter.apply([
+        toolCallDelta({ blockIndex: 0, callId: "c", name: "t", argumentsFragment: '{"a":"sk-te' }),
+      ]),
+      ...filter.apply([
+        toolCallDelta({ blockIndex: 0, callId: "c", argumentsFragment: "st-", complete: true }),
+      ]),
+    ];
+    expect(textOf(out)).toBe('{"a":"sk-test-');
+    expect(out.at(-1)?.delta).toMatchObject({ value: { complete: true } });
+    expect(filter.flush()).toEqual([]);
+  });
+
+  test("keys in all other deltas are masked", () => {
+    const [delta] = new SecretFilter([KEY]).apply([warningDelta(ErrorCode.UPSTREAM_MALFORMED, `bad ${KEY}`)]);
+    expect(delta?.delta).toMatchObject({ case: "warning", value: { message: "bad [key]" } });
+  });
+});
