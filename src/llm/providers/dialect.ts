@@ -66,8 +66,8 @@ export interface StreamDecoder {
 export interface EventReader {
   readonly ended: boolean;
   readonly finishSeen: boolean;
-  /** One event. `name`: the event line of SSE or the event type of an event stream; "" = none. */
-  event(name: string, value: Json, out: CompletionDelta[]): void;
+  /** One event. `name`: the event line of SSE or the event type of an event stream; "" = none. `text`: what `value` was parsed from. */
+  event(name: string, value: Json, out: CompletionDelta[], text?: string): void;
   /** The whole answer of a call that was not streamed; afterwards `ended` holds. */
   document(value: Json, out: CompletionDelta[]): void;
   /** The `[DONE]` mark, where a dialect has one. */

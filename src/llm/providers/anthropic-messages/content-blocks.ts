@@ -8,7 +8,7 @@
 import type { CompletionDelta } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { objectOf, parseJson, stringOf, uint32Of, type Json } from "../../json.js";
 import type { BlockWriter, CallBlock, TextBlock } from "../shared/block-writer.js";
-import { MAX_STATE_BYTES, pushState } from "../shared/provider-state.js";
+import { MAX_STATE_BYTES, pushState, pushStateText } from "../shared/provider-state.js";
 import { serverToolDelta } from "../shared/server-tools.js";
 import type { SourceCollector } from "../shared/source-collector.js";
 
@@ -29,8 +29,8 @@ export interface AnswerParts {
   readonly serverTools: ServerTools;
 }
 
-/** Opens the block that `content_block_start` describes. */
-export function openBlock(start: Json, parts: AnswerParts, out: CompletionDelta[]): ContentBlock {
+/** Opens the block that `content_block_start` describes. `text`: the event as it came; "" = the block did not come as one. */
+export function openBlock(start: Json, parts: AnswerParts, out: CompletionDelta[], text = ""): ContentBlock {
   const type = stringOf(start["type"]);
   switch (type) {
     case "text":
@@ -45,7 +45,7 @@ export function openBlock(start: Json, parts: AnswerParts, out: CompletionDelta[
       return new Compaction(start, parts, out);
     default:
       if (type.endsWith("_tool_use")) return new ServerToolUse(start, parts.serverTools, out);
-      if (type.endsWith("_tool_result")) return new ServerToolResult(start, parts.serverTools);
+      if (type.endsWith("_tool_result")) return new ServerToolResult(start, text, parts.serverTools);
       return IGNORED;
   }
 }
@@ -245,12 +245,13 @@ export class ServerTools {
   }
 
   /** M2: the pair goes back, or neither. */
-  answered(id: string, result: Json, out: CompletionDelta[]): void {
+  answered(id: string, resultJson: string, out: CompletionDelta[]): void {
     this.#writer.noteOutput();
     const call = this.#waiting.get(id);
     this.#waiting.delete(id);
     for (const made of this.#made.get(id) ?? []) made.answered();
-    pushState(PROVIDER_STATE, call ? [call, result] : [result], this.#writer.nextIndex, out);
+    const pair = call ? `${JSON.stringify(call)},${resultJson}` : resultJson;
+    pushStateText(PROVIDER_STATE, `[${pair}]`, this.#writer.nextIndex, out);
   }
 
   /** The answer ended properly: what is still under way goes back as it is. */
@@ -285,13 +286,15 @@ class ServerToolUse implements ContentBlock {
   }
 }
 
-/** It comes whole in its start. */
+/** It comes whole in its start. Results are large: they go back as the event that they came in. */
 class ServerToolResult implements ContentBlock {
   readonly #result: Json;
+  readonly #text: string;
   readonly #tools: ServerTools;
 
-  constructor(start: Json, tools: ServerTools) {
+  constructor(start: Json, text: string, tools: ServerTools) {
     this.#result = start;
+    this.#text = text;
     this.#tools = tools;
   }
 
@@ -304,6 +307,6 @@ class ServerToolResult implements ContentBlock {
     const content = this.#result["content"];
     const name = this.#tools.nameOf(callId) || stringOf(this.#result["type"]).replace(/_tool_result$/, "");
     out.push(serverToolDelta({ callId, name, result: content ?? null, done: true }));
-    this.#tools.answered(callId, this.#result, out);
+    this.#tools.answered(callId, this.#text || JSON.stringify(this.#result), out);
   }
 }

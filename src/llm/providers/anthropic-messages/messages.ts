@@ -105,10 +105,8 @@ function assistantBlocks(content: ContentPart, field: string): Block[] {
           input: argumentsOf(part.value),
         },
       ];
-    case "providerState": {
-      const blocks = readState(part.value, PROVIDER_STATE);
-      return Array.isArray(blocks) ? (blocks as unknown[]).map((block) => ({ ...objectOf(block) })) : [];
-    }
+    case "providerState":
+      return stateBlocks(readState(part.value, PROVIDER_STATE));
     case "reasoning":
     case "media":
       return [];
@@ -117,6 +115,12 @@ function assistantBlocks(content: ContentPart, field: string): Block[] {
     default:
       return textBlocks(plainText(content) ?? "");
   }
+}
+
+/** Blocks as they were, some still in the event that they came in. */
+function stateBlocks(state: unknown): Block[] {
+  const items = Array.isArray(state) ? (state as unknown[]).map((item) => objectOf(item)) : [];
+  return items.map((item) => ({ ...objectOf(item["content_block"] ?? item) }));
 }
 
 /** Blank text is refused. */

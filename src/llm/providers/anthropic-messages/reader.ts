@@ -47,14 +47,14 @@ export class MessageReader implements EventReader {
     return this.#end.finishSeen;
   }
 
-  event(name: string, value: Json, out: CompletionDelta[]): void {
+  event(name: string, value: Json, out: CompletionDelta[], text = ""): void {
     if (this.#end.ended) return;
     switch (value["type"] ?? name) {
       case "content_block_delta":
         this.#delta(value, out);
         return;
       case "content_block_start":
-        this.#start(indexOf(value), objectOf(value["content_block"]), out);
+        this.#start(value, text, out);
         return;
       case "content_block_stop":
         this.#stop(indexOf(value), out);
@@ -122,9 +122,10 @@ export class MessageReader implements EventReader {
     this.#takeStop(message, out);
   }
 
-  #start(index: number, start: Json, out: CompletionDelta[]): void {
+  #start(value: Json, text: string, out: CompletionDelta[]): void {
+    const index = indexOf(value);
     this.#stop(index, out);
-    this.#open.set(index, openBlock(start, this.#parts, out));
+    this.#open.set(index, openBlock(objectOf(value["content_block"]), this.#parts, out, text));
   }
 
   #delta(value: Json, out: CompletionDelta[]): void {

@@ -130,7 +130,7 @@ class FramedDecoder implements StreamDecoder {
   readonly #take: TakeEvent = (name, data, whole) => {
     if (this.#reader.ended || data === "") return;
     const value = parseJson(data);
-    if (value !== undefined) this.#value(name, value);
+    if (value !== undefined) this.#value(name, value, data);
     else if (data.trim() === "[DONE]") this.#reader.done(this.#out);
     else if (name === "error") this.#reader.errorText(data, this.#out);
     else if (data.includes("\n")) this.#lines(name, data, whole);
@@ -142,10 +142,10 @@ class FramedDecoder implements StreamDecoder {
     for (const line of data.split("\n")) this.#take(name, line, whole);
   }
 
-  #value(name: string, value: unknown): void {
+  #value(name: string, value: unknown, data: string): void {
     if (value === null) return; // a keep-alive of some servers
     if (typeof value === "object" && !Array.isArray(value))
-      this.#reader.event(name, objectOf(value), this.#out);
+      this.#reader.event(name, objectOf(value), this.#out, data);
     else if (name === "error") this.#reader.errorText(String(value), this.#out);
     else this.#reader.malformed(this.#out);
   }

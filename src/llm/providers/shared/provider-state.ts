@@ -18,7 +18,17 @@ export function pushState(
   blockIndex: number,
   out: CompletionDelta[],
 ): boolean {
-  const data = Buffer.from(JSON.stringify(value));
+  return pushStateText(provider, JSON.stringify(value), blockIndex, out);
+}
+
+/** The same for a value that is JSON text already: large ones are not written again. */
+export function pushStateText(
+  provider: string,
+  json: string,
+  blockIndex: number,
+  out: CompletionDelta[],
+): boolean {
+  const data = Buffer.from(json);
   if (data.length > MAX_STATE_BYTES) return false;
   out.push(providerStateDelta(create(ProviderStateSchema, { provider, data, blockIndex })));
   return true;

@@ -25,15 +25,20 @@ export function serverToolDelta(step: ServerToolStep): CompletionDelta {
       callId: wellFormed(callId),
       name: wellFormed(name),
       argumentsJson: bounded(wellFormed(argumentsJson)),
-      resultJson: result === undefined ? "" : bounded(JSON.stringify(result, readable)),
+      resultJson: result === undefined ? "" : bounded(JSON.stringify(readable(result))),
       done,
     }),
   );
 }
 
-/** What is sealed for the provider's own eyes is left out. */
-function readable(name: string, value: unknown): unknown {
-  return name.startsWith("encrypted_") ? undefined : value;
+/** What is sealed for the provider's own eyes is left out: of the result, or of each of its parts. */
+function readable(result: unknown): unknown {
+  return Array.isArray(result) ? (result as unknown[]).map(withoutSealed) : withoutSealed(result);
+}
+
+function withoutSealed(value: unknown): unknown {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return value;
+  return Object.fromEntries(Object.entries(value).filter(([name]) => !name.startsWith("encrypted_")));
 }
 
 /** A longer text becomes a JSON string of its beginning. JSON.stringify writes half a character as an escape. */
