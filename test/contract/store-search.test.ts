@@ -2,7 +2,7 @@
 import { describe, expect, test } from "vitest";
 import { newId } from "../../src/lib/ids.js";
 import type { Principal } from "../../src/lib/rpc/service-binding.js";
-import { runSql, usePostgres } from "../support/postgres.js";
+import { usePostgres } from "../support/postgres.js";
 import {
   ALICE,
   allPages,

@@ -53,8 +53,8 @@ export class Watching {
   }
 
   /** Waits until something was told; fails when the stream ends first, or after a while. */
-  async until(told: (watching: Watching) => boolean): Promise<void> {
-    const giveUpAt = performance.now() + PATIENCE_MS;
+  async until(told: (watching: Watching) => boolean, patienceMs = PATIENCE_MS): Promise<void> {
+    const giveUpAt = performance.now() + patienceMs;
     while (!told(this)) {
       if (this.ended) throw new Error("the stream ended first", { cause: this.ended.error });
       const leftMs = giveUpAt - performance.now();
