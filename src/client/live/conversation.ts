@@ -17,8 +17,9 @@ import type { Message, Session } from "../../../gen/turnwire/chat/v1/types_pb.js
 import { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
 import type { TurnStarted } from "../../../gen/turnwire/packet/v1/control_pb.js";
 import { toClientError, type TurnwireClientError } from "../errors.js";
-import { storedLaneView } from "../view/lane-view.js";
-import type { LaneView, TurnView } from "../view/view-types.js";
+import type { LaneState } from "../../../gen/turnwire/chat/v1/turn_state_pb.js";
+import { viewOfLanes } from "./stored-turn.js";
+import type { TurnView } from "../view/view-types.js";
 import type { HubLink } from "./hub-link.js";
 import { LiveTurn } from "./live-turn.js";
 import { MessageTree, type Exchange } from "./message-tree.js";
@@ -26,28 +27,19 @@ import { Observable } from "./observable.js";
 import type { OutboxEntry } from "./outbox.js";
 import { readTurnState } from "./read-turn-state.js";
 
-/** One answer, of one model. */
-export interface AnswerLane {
-  readonly messageId: string;
-  readonly modelIndex: number;
-  /** Undefined: it was begun, and nothing is known of it yet. */
-  readonly view: LaneView | undefined;
-  readonly rating: number;
-}
-
 /** A question and the answers to it. */
 export interface ExchangeView {
   readonly key: string;
   readonly user: Message;
   readonly userVersions: readonly string[];
-  readonly lanes: readonly AnswerLane[];
+  /** The answers: one lane per model. As they were watched, else as they are stored; undefined = nothing is known yet. */
+  readonly turn: TurnView | undefined;
   /** The lane that the conversation goes on from. */
   readonly selectedId: string;
   readonly answerVersions: Exchange["answerVersions"];
-  readonly turnId: string;
-  /** Set while this page has watched the turn. */
-  readonly turn: TurnView | undefined;
   readonly isRunning: boolean;
+  /** What the user thinks of each answer, by message. */
+  readonly ratings: ReadonlyMap<string, number>;
 }
 
 export interface ConversationView {
@@ -87,7 +79,7 @@ export class Conversation {
   /** Turns that the service says run. */
   readonly #running = new Set<string>();
   readonly #ended = new Set<string>();
-  readonly #lanes = new Map<string, { readonly answer: unknown; readonly view: LaneView }>();
+  readonly #stored = new Map<string, { readonly answers: readonly LaneState[]; readonly view: TurnView }>();
   readonly #keys = new Map<string, string>();
   readonly #abort = new AbortController();
   readonly #undo: (() => void)[] = [];
@@ -365,30 +357,30 @@ export class Conversation {
     const turnId = answers[0]?.turnId ?? running ?? "";
     const live = this.#turns.get(turnId);
     // a turn that was lost before its end is shown as it is stored
-    const turn = live && (live.isEnded || this.#running.has(turnId)) ? live.view : undefined;
+    const isWatched = live && (live.isEnded || this.#running.has(turnId));
     return {
       ...rest,
       key: this.#keys.get(user.messageId) ?? user.messageId,
       user,
-      lanes: answers.map((message) => ({
-        messageId: message.messageId,
-        modelIndex: message.modelIndex ?? 0,
-        view:
-          turn?.lanes.find(({ messageId }) => messageId === message.messageId) ?? this.#storedView(message),
-        rating: message.rating,
-      })),
-      turnId,
-      turn,
+      turn: (isWatched ? live.view : undefined) ?? this.#storedTurn(turnId, answers),
       isRunning: this.#running.has(turnId),
+      ratings: new Map(answers.map(({ messageId, rating }) => [messageId, rating])),
     };
   }
 
-  #storedView({ messageId, answer }: Message): LaneView | undefined {
-    if (!answer) return undefined;
-    const known = this.#lanes.get(messageId);
-    if (known?.answer === answer) return known.view;
-    const view = storedLaneView(answer);
-    this.#lanes.set(messageId, { answer, view });
+  /** The view of what is stored; the same one as long as the answers are. */
+  #storedTurn(turnId: string, messages: readonly Message[]): TurnView | undefined {
+    const answers = messages.flatMap(({ answer }) => (answer ? [answer] : []));
+    if (answers.length === 0) return undefined;
+    const known = this.#stored.get(turnId);
+    if (
+      known &&
+      known.answers.length === answers.length &&
+      known.answers.every((answer, i) => answer === answers[i])
+    )
+      return known.view;
+    const view = viewOfLanes(turnId, answers);
+    this.#stored.set(turnId, { answers, view });
     return view;
   }
 }
@@ -406,15 +398,10 @@ function isSame(a: ExchangeView, b: ExchangeView): boolean {
     a.key === b.key &&
     a.user.messageId === b.user.messageId &&
     a.turn === b.turn &&
-    a.turnId === b.turnId &&
     a.isRunning === b.isRunning &&
     a.selectedId === b.selectedId &&
     a.userVersions.join() === b.userVersions.join() &&
     a.answerVersions.length === b.answerVersions.length &&
-    a.lanes.length === b.lanes.length &&
-    a.lanes.every((lane, i) => {
-      const other = b.lanes[i]!;
-      return lane.messageId === other.messageId && lane.view === other.view && lane.rating === other.rating;
-    })
+    [...a.ratings].join() === [...b.ratings].join()
   );
 }

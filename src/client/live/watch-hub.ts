@@ -62,7 +62,13 @@ export class WatchHub {
   /** A tab has a way to speak to the hub; it counts as a tab once it says hello. */
   connect(post: (message: HubMessage) => void): HubConnection {
     const { clock } = this.#options;
-    const tab: Tab = { post, sessionIds: new Set(), turns: new Map(), lock: "", heardAtMs: clock.monotonicMs() };
+    const tab: Tab = {
+      post,
+      sessionIds: new Set(),
+      turns: new Map(),
+      lock: "",
+      heardAtMs: clock.monotonicMs(),
+    };
     return { receive: (message) => this.#receive(tab, message) };
   }
 

@@ -15,6 +15,7 @@ import type { Tool } from "../../../gen/turnwire/tool/v1/tool_service_pb.js";
 import { mapErrors } from "../../client/error-transport.js";
 import { createTurnwireClient, newRequestId, type TurnwireClient } from "../../client/index.js";
 import { Conversation } from "../../client/live/conversation.js";
+import { Documents } from "../../client/live/documents.js";
 import type { HubLink } from "../../client/live/hub-link.js";
 import { Observable } from "../../client/live/observable.js";
 import { isNewConversation, Outbox, type OutboxEntry } from "../../client/live/outbox.js";
@@ -39,7 +40,8 @@ const MAX_OPEN = 8;
 export class PageData {
   readonly config: PageConfig = readPageConfig();
   readonly client: TurnwireClient;
-  readonly documents: Client<typeof DocumentService>;
+  readonly documentApi: Client<typeof DocumentService>;
+  readonly documents: Documents;
   readonly outbox: Outbox;
   readonly sessions: SessionList;
   readonly catalogue = new Observable<Catalogue>({ models: [], tools: [] });
@@ -55,7 +57,8 @@ export class PageData {
     this.token = token;
     const transport = createPageTransport(token.get);
     this.client = createTurnwireClient({ transport });
-    this.documents = createClient(DocumentService, mapErrors(transport));
+    this.documentApi = createClient(DocumentService, mapErrors(transport));
+    this.documents = new Documents({ documents: this.documentApi, files: this.client.files, link });
     link.watchWith(() => this.#watched());
     this.sessions = new SessionList(this.client.api, link);
     this.outbox = new Outbox({

@@ -1,0 +1,162 @@
+/** The page's frame: conversations at the left, what is open in the middle, a source at the right. On a phone: drawers. */
+import { useCallback, useEffect, useMemo, useRef, useState } from "react";
+import type { Document } from "../../../gen/turnwire/packet/v1/common_pb.js";
+import { ChatPage } from "../chat/chat-page.js";
+import { DocumentPage } from "../documents/document-page.js";
+import { DocumentsPage } from "../documents/documents-page.js";
+import { SourcePanel, type OpenedSource } from "../documents/source-panel.js";
+import { Sidebar } from "../sidebar/sidebar.js";
+import { IconButton } from "../ui/icon-button.js";
+import { useObservable } from "../ui/use-observable.js";
+import { ConnectionNotice } from "./connection-notice.js";
+import { usePage } from "./page-context.js";
+import { go, replaceRoute, sessionHash, useRoute, type Route } from "./router.js";
+import { ShortcutsDialog, useShortcuts } from "./shortcuts.js";
+
+export function Shell() {
+  const page = usePage();
+  const route = useRoute();
+  const conversation = useConversationName(route);
+  const [isSidebarOpen, setSidebarOpen] = useState(() => window.matchMedia("(min-width: 60rem)").matches);
+  const [source, setSource] = useState<OpenedSource>();
+  const [areShortcutsShown, setShortcutsShown] = useState(false);
+  const searchField = useRef<HTMLInputElement>(null);
+  const main = useRef<HTMLElement>(null);
+  const returnTo = useRef<Element | null>(null);
+
+  const closeDrawer = useCallback(() => {
+    if (!window.matchMedia("(min-width: 60rem)").matches) setSidebarOpen(false);
+  }, []);
+  const openDocument = useCallback((document: Document, number?: number) => {
+    returnTo.current = window.document.activeElement;
+    setSource({ document, number });
+  }, []);
+  const closeSource = useCallback(() => {
+    setSource(undefined);
+    if (returnTo.current instanceof HTMLElement) returnTo.current.focus();
+  }, []);
+  const { startNew } = conversation;
+  const shortcuts = useMemo(
+    () => ({
+      onNew: startNew,
+      onSearch: () => {
+        setSidebarOpen(true);
+        setTimeout(() => searchField.current?.focus());
+      },
+      onCompose: () => document.getElementById("composer-text")?.focus(),
+      onToggleSidebar: () => setSidebarOpen((isOpen) => !isOpen),
+      onShowList: () => setShortcutsShown(true),
+      onEscape: () => {
+        if (source) closeSource();
+        else document.querySelector<HTMLButtonElement>(".composer .stop")?.click();
+      },
+    }),
+    [startNew, source, closeSource],
+  );
+  useShortcuts(shortcuts);
+  useEffect(() => setSource(undefined), [conversation.name, route.page]);
+
+  const sessionId = conversation.name.startsWith("new-") ? "" : conversation.name;
+  const session = useMemo(() => (sessionId ? page.open(sessionId) : undefined), [page, sessionId]);
+  useTitle(route, sessionId);
+
+  return (
+    <div className={`shell ${isSidebarOpen ? "has-sidebar" : ""} ${source ? "has-panel" : ""}`}>
+      <a className="skip" href="#composer-text" onClick={(event) => skipTo(event, main.current)}>
+        Skip to the conversation
+      </a>
+      <div className="sidebar-place" inert={!isSidebarOpen}>
+        <Sidebar
+          route={route}
+          searchField={searchField}
+          onNew={() => {
+            startNew();
+            closeDrawer();
+          }}
+          onShowShortcuts={() => setShortcutsShown(true)}
+          onChosen={closeDrawer}
+        />
+      </div>
+      <button
+        type="button"
+        className="scrim"
+        aria-label="Close the list of conversations"
+        tabIndex={-1}
+        onClick={() => setSidebarOpen(false)}
+      />
+      <main ref={main} tabIndex={-1}>
+        <header className="topbar">
+          <IconButton
+            icon="menu"
+            label={isSidebarOpen ? "Hide the conversations" : "Show the conversations"}
+            aria-expanded={isSidebarOpen}
+            onClick={() => setSidebarOpen(!isSidebarOpen)}
+          />
+          <TopTitle route={route} sessionId={sessionId} />
+        </header>
+        <ConnectionNotice />
+        {route.page === "documents" && <DocumentsPage />}
+        {route.page === "document" && <DocumentPage documentId={route.documentId} at={route.at} />}
+        {(route.page === "new" || route.page === "session") && (
+          <ChatPage
+            conversation={conversation.name}
+            session={session}
+            messageId={route.page === "session" ? route.messageId : ""}
+            onOpenDocument={openDocument}
+          />
+        )}
+      </main>
+      {source && <SourcePanel source={source} onClose={closeSource} />}
+      {areShortcutsShown && <ShortcutsDialog onClose={() => setShortcutsShown(false)} />}
+    </div>
+  );
+}
+
+/** The conversation that is shown: a session, or a new one until its first message has made a session of it. */
+function useConversationName(route: Route): { readonly name: string; readonly startNew: () => void } {
+  const page = usePage();
+  const became = useObservable(page.became);
+  const [fresh, setFresh] = useState(() => unsentConversation(page) ?? page.newConversation());
+  const made = became.get(fresh);
+  useEffect(() => {
+    if (!made) return;
+    if (route.page === "new") replaceRoute(sessionHash(made));
+    setFresh(page.newConversation());
+  }, [made, route.page, page]);
+  const startNew = useCallback(() => {
+    setFresh(page.newConversation());
+    go("#/");
+    document.getElementById("composer-text")?.focus();
+  }, [page]);
+  const name = route.page === "session" ? route.sessionId : (made ?? fresh);
+  return { name, startNew };
+}
+
+/** A conversation whose first message still waits to be sent, from before a reload. */
+function unsentConversation(page: ReturnType<typeof usePage>): string | undefined {
+  return page.outbox.entries.get().findLast(({ conversation }) => conversation.startsWith("new-"))
+    ?.conversation;
+}
+
+function TopTitle({ route, sessionId }: { readonly route: Route; readonly sessionId: string }) {
+  const { sessions } = usePage();
+  const { items } = useObservable(sessions.view);
+  const title = items.find((item) => item.sessionId === sessionId)?.title ?? "";
+  const text = route.page === "documents" || route.page === "document" ? "" : title;
+  return <p className="top-title">{text}</p>;
+}
+
+function useTitle(route: Route, sessionId: string): void {
+  const { sessions } = usePage();
+  const { items } = useObservable(sessions.view);
+  const title = items.find((item) => item.sessionId === sessionId)?.title;
+  const name = route.page === "documents" || route.page === "document" ? "Documents" : title;
+  useEffect(() => {
+    document.title = name ? `${name} – Turnwire` : "Turnwire";
+  }, [name]);
+}
+
+function skipTo(event: { preventDefault(): void }, main: HTMLElement | null): void {
+  event.preventDefault();
+  (document.getElementById("composer-text") ?? main)?.focus();
+}
