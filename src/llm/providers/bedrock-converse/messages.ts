@@ -7,7 +7,8 @@ import {
   type ModelMessage,
 } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { assertNever } from "../../../lib/assert-never.js";
-import { objectOf, parseJson, type Json } from "../../json.js";
+import { objectOf, type Json } from "../../json.js";
+import { readState } from "../shared/provider-state.js";
 import { argumentsOf, invalid, mediaData, plainText, textOnly } from "../shared/request-input.js";
 import { BEDROCK_REASONING_STATE } from "./reader.js";
 
@@ -75,9 +76,8 @@ class MessageWriter {
     if (part.case === "media" && role !== Role.TOOL) return [this.#media(part.value, `${field}.media`)];
     if (part.case === "reasoning") return []; // only signed reasoning goes back, from its state
     if (part.case === "providerState") {
-      const { provider, data } = part.value;
-      const block = provider === BEDROCK_REASONING_STATE && parseJson(Buffer.from(data).toString("utf8"));
-      return block && role === Role.ASSISTANT ? [{ reasoningContent: objectOf(block) }] : [];
+      const block = readState(part.value, BEDROCK_REASONING_STATE);
+      return block !== undefined && role === Role.ASSISTANT ? [{ reasoningContent: objectOf(block) }] : [];
     }
     throw invalid(field, "is not a part that this role can have");
   }

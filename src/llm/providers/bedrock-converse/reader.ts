@@ -16,9 +16,6 @@ import { EXCEPTION_PREFIX } from "../shared/event-stream.js";
 /** The name under which blocks of reasoning travel in ProviderState. */
 export const BEDROCK_REASONING_STATE = "bedrock-converse/reasoning";
 
-/** Kept reasoning of one answer; more is left out. */
-const MAX_STATE_BYTES = 512 * 1024;
-
 export class ConverseReader implements EventReader {
   readonly #answer: AnswerWriter;
   readonly #end: AnswerEnd;
@@ -26,7 +23,6 @@ export class ConverseReader implements EventReader {
   #block = 0;
   /** The reasoning of the open block, as it goes back. */
   #reasoning = { text: "", signature: "", redacted: "" };
-  #stateBytes = 0;
 
   constructor(options: DecoderOptions) {
     this.#answer = new AnswerWriter(options);
@@ -203,10 +199,7 @@ export class ConverseReader implements EventReader {
     this.#reasoning = { text: "", signature: "", redacted: "" };
     if (signature === "" && redacted === "") return;
     const block = redacted === "" ? { reasoningText: { text, signature } } : { redactedContent: redacted };
-    const data = Buffer.from(JSON.stringify(block));
-    if (this.#stateBytes + data.length > MAX_STATE_BYTES) return;
-    this.#stateBytes += data.length;
-    this.#answer.providerState(BEDROCK_REASONING_STATE, data, out);
+    this.#answer.providerState(BEDROCK_REASONING_STATE, block, out);
   }
 }
 

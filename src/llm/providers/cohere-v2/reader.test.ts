@@ -75,7 +75,7 @@ describe("cohere answers", () => {
     ]);
     const states = deltas.flatMap(({ delta }) => (delta.case === "providerState" ? [delta.value] : []));
     expect(states.map(({ provider, data }) => [provider, Buffer.from(data).toString()])).toEqual([
-      ["cohere-v2/tool_plan", "I will look."],
+      ["cohere-v2/tool_plan", `"I will look."`],
     ]);
   });
 

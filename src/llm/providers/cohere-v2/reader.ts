@@ -154,7 +154,7 @@ export class CohereReader implements EventReader {
 
   /** H2. */
   #keepPlan(out: CompletionDelta[]): void {
-    if (this.#plan !== "") this.#answer.providerState(COHERE_PLAN_STATE, Buffer.from(this.#plan), out);
+    if (this.#plan !== "") this.#answer.providerState(COHERE_PLAN_STATE, this.#plan, out);
   }
 }
 

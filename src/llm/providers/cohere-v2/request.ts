@@ -10,7 +10,8 @@ import {
 import { ReasoningEffort } from "../../../../gen/turnwire/packet/v1/common_pb.js";
 import { assertNever } from "../../../lib/assert-never.js";
 import type { ModelConfig } from "../../config.js";
-import type { Json } from "../../json.js";
+import { stringOf, type Json } from "../../json.js";
+import { readState } from "../shared/provider-state.js";
 import {
   addProviderOptions,
   answerSchemaOf,
@@ -107,8 +108,7 @@ function assistantMessage(parts: readonly ContentPart[], field: string): Json {
     else if (part.part.case === "reasoning") thinking += part.part.value;
     else if (part.part.case === "toolCall") calls.push(toolCall(part.part.value));
     else if (part.part.case === "providerState") {
-      const { provider, data } = part.part.value;
-      if (provider === COHERE_PLAN_STATE) plan += Buffer.from(data).toString("utf8");
+      plan += stringOf(readState(part.part.value, COHERE_PLAN_STATE));
     } else throw invalid(`${field}.parts[${at}]`, "is not a part that an assistant can have");
   }
   const content = [

@@ -4,7 +4,7 @@ import { foldDeltas } from "../../../../test/support/completion-result.js";
 import { decoderOptions } from "../../../../test/support/decoder-options.js";
 import type { CompletionDelta } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { createGeminiDecoder } from "./dialect.js";
-import { decodeState, type GeminiState } from "./state.js";
+import { geminiState, type GeminiState } from "./state.js";
 
 function deltasOf(body: string, contentType = "text/event-stream"): CompletionDelta[] {
   const decoder = createGeminiDecoder(decoderOptions({ contentType, secrets: ["AIzaSECRETSECRET"] }));
@@ -23,9 +23,7 @@ const valuesOf = (deltas: readonly CompletionDelta[], wanted: CompletionDelta["d
   deltas.flatMap(({ delta }) => (delta.case === wanted ? [delta.value] : []));
 
 function statesOf(deltas: readonly CompletionDelta[]): (GeminiState | undefined)[] {
-  return deltas.flatMap(({ delta }) =>
-    delta.case === "providerState" ? [decodeState(delta.value.data)] : [],
-  );
+  return deltas.flatMap(({ delta }) => (delta.case === "providerState" ? [geminiState(delta.value)] : []));
 }
 
 describe("gemini answers", () => {

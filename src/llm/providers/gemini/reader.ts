@@ -7,24 +7,19 @@
 import { create } from "@bufbuild/protobuf";
 import {
   MediaPartSchema,
-  ServerToolCallSchema,
   type CompletionDelta,
 } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { ErrorCode, FinishReason } from "../../../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError, type KnownErrorCode } from "../../../lib/errors.js";
-import { serverToolCallDelta } from "../../deltas.js";
 import { objectOf, objectsOf, stringOf, uint32Of, type Json } from "../../json.js";
 import type { DecoderOptions, EventReader } from "../dialect.js";
 import { AnswerEnd } from "../shared/answer-end.js";
 import { AnswerWriter } from "../shared/answer-writer.js";
+import { serverToolDelta } from "../shared/server-tools.js";
 import type { CallsEnd } from "../shared/tool-call-assembler.js";
 import { addCitations, addGrounding, type TextBlock } from "./grounding.js";
 import { PartialArguments } from "./partial-args.js";
-import { encodeState, GEMINI_STATE, type GeminiState } from "./state.js";
-
-/** Provider state of one answer; more is left out. */
-const MAX_STATE_BYTES = 512 * 1024;
-const MAX_SERVER_RESULT_CHARS = 60_000;
+import { GEMINI_STATE, type GeminiState } from "./state.js";
 
 interface OpenCall {
   readonly callId: string;
@@ -42,7 +37,6 @@ export class GeminiReader implements EventReader {
   #call: OpenCall | undefined;
   #serverCallId = "";
   #grounding: Json = {};
-  #stateBytes = 0;
 
   constructor(options: DecoderOptions) {
     this.#options = options;
@@ -178,18 +172,14 @@ export class GeminiReader implements EventReader {
     if (result === undefined || this.#serverCallId === "")
       this.#serverCallId = id || this.#options.newCallId();
     const args = code ?? (part["toolCall"] ? (call["args"] ?? {}) : undefined);
-    const resultJson = result === undefined ? "" : JSON.stringify(result);
-    const delta = create(ServerToolCallSchema, {
+    const step = serverToolDelta({
       callId: id || this.#serverCallId,
       name: stringOf(call["toolType"]) || "code_execution",
       argumentsJson: args === undefined ? "" : JSON.stringify(args),
-      resultJson:
-        resultJson.length <= MAX_SERVER_RESULT_CHARS
-          ? resultJson
-          : JSON.stringify(resultJson.slice(0, MAX_SERVER_RESULT_CHARS)),
+      result,
       done: result !== undefined,
     });
-    this.#answer.beside(serverToolCallDelta(delta), out);
+    this.#answer.beside(step, out);
     this.#keep({ kind: "part", part }, out);
   }
 
@@ -211,10 +201,7 @@ export class GeminiReader implements EventReader {
   }
 
   #keep(state: GeminiState, out: CompletionDelta[]): void {
-    const data = encodeState(state);
-    if (this.#stateBytes + data.length > MAX_STATE_BYTES) return;
-    this.#stateBytes += data.length;
-    this.#answer.providerState(GEMINI_STATE, data, out);
+    this.#answer.providerState(GEMINI_STATE, state, out);
   }
 
   /** Each chunk repeats the totals, but some of Vertex AI's hold none. Thoughts are not among the candidates' tokens. */

@@ -31,7 +31,7 @@ import {
   type RequestBody,
 } from "../shared/request-input.js";
 import { geminiFamily, type GeminiFamily } from "./families.js";
-import { decodeState, GEMINI_STATE, type GeminiState } from "./state.js";
+import { geminiState, type GeminiState } from "./state.js";
 
 const MAX_STOP_TEXTS = 5;
 const MAX_SEED = 0x7fffffff;
@@ -117,8 +117,7 @@ function partsOf(message: ModelMessage, field: string, conversation: Conversatio
 }
 
 function stateOf({ part }: ContentPart): GeminiState | undefined {
-  if (part.case !== "providerState" || part.value.provider !== GEMINI_STATE) return undefined;
-  return decodeState(part.value.data);
+  return part.case === "providerState" ? geminiState(part.value) : undefined;
 }
 
 function userPart(part: ContentPart, field: string): Json[] {

@@ -1,5 +1,7 @@
 /** What Gemini wants back with the next call: the signatures of its thoughts, and the tools that it ran itself. */
-import { objectOf, parseJson, stringOf, type Json } from "../../json.js";
+import type { ProviderState } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import { readState } from "../shared/provider-state.js";
+import { objectOf, stringOf, type Json } from "../../json.js";
 
 /** The name under which it travels in ProviderState. */
 export const GEMINI_STATE = "gemini";
@@ -12,13 +14,9 @@ export type GeminiState =
   /** A part that goes back as it came. */
   | { readonly kind: "part"; readonly part: Json };
 
-export function encodeState(state: GeminiState): Uint8Array {
-  return Buffer.from(JSON.stringify(state));
-}
-
-/** undefined = not ours. */
-export function decodeState(data: Uint8Array): GeminiState | undefined {
-  const state = objectOf(parseJson(Buffer.from(data).toString("utf8")));
+/** undefined = it is another provider's. */
+export function geminiState(given: ProviderState): GeminiState | undefined {
+  const state = objectOf(readState(given, GEMINI_STATE));
   const signature = stringOf(state["signature"]);
   switch (state["kind"]) {
     case "call":

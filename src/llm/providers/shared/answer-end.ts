@@ -25,6 +25,7 @@ export interface AnswerEndOptions {
 export type EndingAnswer = Pick<AnswerWriter, "hasOutput" | "onlyRefused" | "reasoningOpen" | "end">;
 
 const MAX_WARNINGS = 8;
+const MAX_WORD_CHARS = 256;
 
 export class AnswerEnd {
   readonly #options: AnswerEndOptions;
@@ -55,7 +56,7 @@ export class AnswerEnd {
 
   /** The first id counts. */
   setResponseId(id: string): void {
-    if (this.#responseId === "") this.#responseId = id;
+    if (this.#responseId === "") this.#responseId = shortWord(id);
   }
 
   /** The newest counts; they take the place of those before. */
@@ -66,7 +67,7 @@ export class AnswerEnd {
   /** How the answer ended, in our word and the server's. `failureCode`: what it is, where the reason is ERROR. */
   setFinish(reason: FinishReason, raw: string, failureCode?: KnownErrorCode): void {
     this.#finish = reason;
-    this.#rawFinish = raw;
+    this.#rawFinish = shortWord(raw);
     if (failureCode !== undefined) this.#failureCode = failureCode;
   }
 
@@ -152,6 +153,11 @@ export class AnswerEnd {
     if (this.#usage)
       out.push(usageDelta(create(UsageSchema, { ...this.#usage, attempts: 1 }), this.#options.attempt));
   }
+}
+
+/** A server's own word or id, as far as it is one. */
+function shortWord(text: string): string {
+  return text.slice(0, MAX_WORD_CHARS).replace(/\p{Surrogate}/gu, "\ufffd");
 }
 
 /** N2: the limit cut the last call, a filter's word is not the model's. */

@@ -4,13 +4,10 @@
  * or half a surrogate pair. A3 a source is handed out with the text block it belongs to. A4 what is held back comes out
  * at the end of its block, at the latest at the end of the answer.
  */
-import { create } from "@bufbuild/protobuf";
-import {
-  ProviderStateSchema,
-  type CompletionDelta,
-} from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
-import { contentDelta, providerStateDelta, reasoningDelta, refusalDelta } from "../../deltas.js";
+import type { CompletionDelta } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import { contentDelta, reasoningDelta, refusalDelta } from "../../deltas.js";
 import { createTagSplitter, type ReasoningTagSplitter, type TaggedPiece } from "./reasoning-tags.js";
+import { pushStateText } from "./provider-state.js";
 import { SurrogateJoiner } from "../../well-formed.js";
 import { SourceCollector } from "./source-collector.js";
 import {
@@ -29,6 +26,9 @@ export interface AnswerWriterOptions {
   readonly reasoningOpen: boolean;
 }
 
+/** Provider state of one answer, as JSON. */
+const MAX_STATE_CHARS = 512 * 1024;
+
 type OpenBlock = "none" | "text" | "reasoning" | "call";
 
 export class AnswerWriter {
@@ -46,6 +46,7 @@ export class AnswerWriter {
   #hasReasoning = false;
   #hasRefusal = false;
   #hasOther = false;
+  #stateChars = 0;
 
   constructor(options: AnswerWriterOptions) {
     this.#calls = new ToolCallAssembler(() => this.#openBlock("call"), options.newCallId);
@@ -112,10 +113,11 @@ export class AnswerWriter {
     this.#open = "none";
   }
 
-  /** What the provider wants back, beside the block that is open or was last. */
-  providerState(provider: string, data: Uint8Array, out: CompletionDelta[]): void {
-    const state = create(ProviderStateSchema, { provider, data, blockIndex: this.#openIndex });
-    out.push(providerStateDelta(state));
+  /** What the provider wants back, beside the block that is open or was last. What is beyond the limits is left out. */
+  providerState(provider: string, value: unknown, out: CompletionDelta[]): void {
+    const json = JSON.stringify(value);
+    if (this.#stateChars + json.length > MAX_STATE_CHARS) return;
+    if (pushStateText(provider, json, this.#openIndex, out)) this.#stateChars += json.length;
   }
 
   /** Hands out sources that wait, if a text block is open for them. */
