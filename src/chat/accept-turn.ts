@@ -10,6 +10,7 @@ import {
   SessionSettingsSchema,
   ToolCallingMode,
   type ModelSelection,
+  type SearchFilters,
   type SessionSettings,
   type TurnOptions,
 } from "../../gen/turnwire/chat/v1/types_pb.js";
@@ -59,6 +60,8 @@ export interface TurnPlan {
   readonly systemPrompt: string;
   readonly additionalContext: string;
   readonly citationMode: CitationMode;
+  /** What narrows the search tools; undefined = nothing. */
+  readonly searchFilters: SearchFilters | undefined;
   readonly maxCycles: number;
   readonly deadlineMs: number;
 }
@@ -218,6 +221,7 @@ async function resolvePlan(
     systemPrompt: settings?.systemPrompt ?? "",
     additionalContext: options.additionalContext ?? "",
     citationMode: options.citationMode || CitationMode.HYPERLINK,
+    searchFilters: options.searchFilters,
     maxCycles: options.maxCycles || deps.limits.maxCycles,
     deadlineMs,
   };

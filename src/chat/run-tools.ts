@@ -2,8 +2,9 @@
  * The tools of one step: all calls run side by side, their packets merged as they arrive, one result each. A call is
  * dispatched at most once (I8): `dispatching` is stored before ExecuteTool, the result before its ToolCallResult is shown.
  */
-import { create, toBinary } from "@bufbuild/protobuf";
+import { create, toBinary, type MessageInitShape } from "@bufbuild/protobuf";
 import { durationMs, timestampFromMs } from "@bufbuild/protobuf/wkt";
+import type { SearchFilters } from "../../gen/turnwire/chat/v1/types_pb.js";
 import {
   AttachmentSchema,
   DocumentSchema,
@@ -20,6 +21,7 @@ import {
 } from "../../gen/turnwire/packet/v1/tools_pb.js";
 import {
   ExecuteToolRequestSchema,
+  type SearchScopeSchema,
   ToolOutcome,
   type ExecuteToolRequest,
   type Tool,
@@ -299,7 +301,14 @@ function toolRequest(
     deadline: timestampFromMs(deps.clock.now().getTime() + timeoutMs),
     firstCitationNumber: run.turn.reserveCitations(CITATION_RANGE),
     userQuery: run.plan.input.text.slice(0, 8_192),
+    searchScope: run.plan.searchFilters && searchScope(run.plan.searchFilters),
   });
+}
+
+/** The filters of a send, in the words of tool peers. */
+function searchScope(filters: SearchFilters): MessageInitShape<typeof SearchScopeSchema> {
+  const { sources, tags, documentIds, after, before } = filters;
+  return { sources, tags, documentIds, after, before, projectIds: filters.documentSetIds };
 }
 
 function resultOfFailure(error: unknown, tool: Tool): ToolResult {

@@ -61,7 +61,6 @@ function refuseUnbuiltOptions(options: TurnOptions, path: string): void {
     "deepResearch",
     "features",
     "filters",
-    "searchFilters",
     "clientTools",
     "responseJsonSchema",
     "backgroundTasks",

@@ -16,7 +16,7 @@ import type {
   ReadDocument,
   TextPart,
 } from "./document-store.js";
-import { ABOUT_MARK, hasUnspaced, ownerTerm, spaceOut } from "./terms.js";
+import { ABOUT_MARK, hasUnspaced, ownerTerm, repeatedWords, spaceOut } from "./terms.js";
 
 const COLUMNS = `document_id, tenant_id, user_id, title, media_type, tags, project_id, source, url, file_id, status, failure,
   error, size_bytes, processed_bytes, chunks, create_time`;
@@ -292,18 +292,15 @@ const ADD_PASSAGES = {
       update turnwire.source_documents set processed_bytes = $4, chunks = chunks + cardinality($6::int[]),
         lease_until = clock_timestamp() + $5 * interval '1 millisecond'
       where ${HELD} returning document_id, tenant_id, user_id),
-    words as materialized (
-      select p.*, setweight(to_tsvector($13::regconfig, p.search_heading), 'A') || setweight(to_tsvector($13::regconfig, $14), 'B')
-        || to_tsvector($13::regconfig, coalesce(p.search_text, p.text)) as terms
-      from unnest($6::int[], $7::int[], $8::int[], $9::int[], $10::text[], $11::text[], $12::text[], $17::text[])
-        as p (chunk_index, start_char, end_char, page, heading, text, search_text, search_heading)
-      where exists (select from document)),
     added as (
       insert into turnwire.passages (document_id, chunk_index, tenant_id, user_id, start_char, end_char, page, heading, text, terms)
-      select d.document_id, w.chunk_index, d.tenant_id, d.user_id, w.start_char, w.end_char, w.page, w.heading, w.text,
-        w.terms || array_to_tsvector($15::text || array(
-          select lexeme || $16 from unnest(w.terms) where cardinality(positions) >= 3 or weights @> '{A}'))
-      from document d, words w)
+      select d.document_id, p.chunk_index, d.tenant_id, d.user_id, p.start_char, p.end_char, p.page, p.heading, p.text,
+        setweight(to_tsvector($14::regconfig, p.search_heading), 'A') || setweight(to_tsvector($14::regconfig, $15), 'B')
+        || to_tsvector($14::regconfig, coalesce(p.search_text, p.text))
+        || array_to_tsvector($16::text || array(
+          select lexeme || $17 from unnest(to_tsvector($14::regconfig, p.about || ' ' || p.search_heading))))
+      from document d, unnest($6::int[], $7::int[], $8::int[], $9::int[], $10::text[], $11::text[], $12::text[], $13::text[], $18::text[])
+        as p (chunk_index, start_char, end_char, page, heading, text, search_text, search_heading, about))
     select count(*) as held from document`,
 };
 
@@ -328,11 +325,12 @@ async function addPassages(
       batch.map((passage) => passage.heading),
       batch.map((passage) => passage.text),
       batch.map(({ text }) => (hasUnspaced(text) ? spaceOut(text) : null)), // the same text is not sent twice
+      batch.map((passage) => spaceOut(passage.heading)),
       about.language,
       spaceOut(about.title),
       ownerTerm(lease.document.owner),
       ABOUT_MARK,
-      batch.map((passage) => spaceOut(passage.heading)),
+      batch.map((passage) => repeatedWords(passage.text)),
     ],
     { repeat: false }, // a second time would break the primary key; the attempt begins anew instead
   );

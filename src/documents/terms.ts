@@ -24,6 +24,16 @@ export function spaceOut(text: string): string {
   });
 }
 
+const REPEATED = 3;
+
+/** The words that stand in a text several times: what it is about, as far as that can be seen for little. */
+export function repeatedWords(text: string): string {
+  const counts = new Map<string, number>();
+  for (const word of spaceOut(text.toLowerCase()).match(/[\p{L}\p{N}]{2,}/gu) ?? [])
+    counts.set(word, (counts.get(word) ?? 0) + 1);
+  return [...counts].flatMap(([word, count]) => (count >= REPEATED ? [word] : [])).join(" ");
+}
+
 /** The term that stands on every passage of an owner: a search intersects with it inside the index. */
 export function ownerTerm({
   tenantId,

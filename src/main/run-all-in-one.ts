@@ -1,7 +1,10 @@
 import type { Logger } from "../lib/log.js";
+import { deferred } from "../lib/signals.js";
+import type { DocumentIndex } from "../tool/builtin/document-index.js";
 import { bothOpened, Closers } from "./closers.js";
 import { chatBanner } from "./chat-banner.js";
 import type { Config } from "./config.js";
+import { laterIndex } from "./document-index.js";
 import type { Running } from "./run-service.js";
 import { startChat, type StartChatOptions } from "./start-chat.js";
 import { startLlm, type RunningPeer } from "./start-llm.js";
@@ -17,6 +20,7 @@ export interface AllInOneOptions extends Pick<StartChatOptions, "signal" | "wrap
 export async function runAllInOne(options: AllInOneOptions): Promise<Running> {
   const { config, logger, env } = options;
   const closers = new Closers(logger);
+  const index = deferred<DocumentIndex>();
   try {
     const opened = (name: string, starting: Promise<RunningPeer>): Promise<RunningPeer> =>
       starting.then((peer) => {
@@ -25,7 +29,16 @@ export async function runAllInOne(options: AllInOneOptions): Promise<Running> {
       });
     const [llm, tool] = await bothOpened(
       opened("llm", startLlm(config, config.llmPort ?? 0, env, logger.child({ component: "llm" }))),
-      opened("tool", startTool(config, config.toolPort ?? 0, env, logger.child({ component: "tool" }))),
+      opened(
+        "tool",
+        startTool(
+          config,
+          config.toolPort ?? 0,
+          env,
+          logger.child({ component: "tool" }),
+          laterIndex(index.promise),
+        ),
+      ),
     );
     const chat = await startChat({
       ...options,
@@ -34,6 +47,7 @@ export async function runAllInOne(options: AllInOneOptions): Promise<Running> {
       toolAddresses: `${peerHost(config.host)}:${tool.port}`,
     });
     closers.add("chat", () => chat.close());
+    index.resolve(chat.documentIndex);
     return {
       banner: chatBanner(config, chat),
       facts: {

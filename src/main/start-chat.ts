@@ -16,6 +16,7 @@ import { connectNatsReplayLog } from "../replay/nats-replay-log.js";
 import { connectPostgresReplayLog } from "../replay/postgres-replay-log.js";
 import { connectPgStore } from "../store/pg-store.js";
 import type { Store } from "../store/store.js";
+import type { DocumentIndex } from "../tool/builtin/document-index.js";
 import { ConfigError, type Config } from "./config.js";
 import { openDataDir } from "./embedded/data-dir.js";
 import { findNatsServer, startNatsServer, type NatsServerBinary } from "./embedded/nats-server.js";
@@ -33,6 +34,8 @@ export interface RunningChat {
   /** Which log is in use, for people: "NATS JetStream (NATS_URL)", "Postgres (embedded)". */
   readonly log: string;
   readonly store: string;
+  /** What there is of documents, for a `search` tool in this process. */
+  readonly documentIndex: DocumentIndex;
   close(): Promise<void>;
 }
 
@@ -121,6 +124,7 @@ export async function startChat(options: StartChatOptions): Promise<RunningChat>
       grpcPort: servers.grpcPort,
       log: labels.log,
       store: postgres.label,
+      documentIndex: documents.index,
       close: () => closers.closeAll(),
     };
   } catch (error) {

@@ -1,6 +1,7 @@
 /** Documents and files of the chat service: their stores over connections of their own, the ingest, both RPC services. */
-import { createDocumentService } from "../documents/document-service.js";
-import type { DocumentRow } from "../documents/document-store.js";
+import { toBinary } from "@bufbuild/protobuf";
+import { SourceDocumentSchema } from "../../gen/turnwire/chat/v1/types_pb.js";
+import { createDocumentService, viewDocument } from "../documents/document-service.js";
 import { Ingest, type IngestLimits } from "../documents/ingest.js";
 import { pgDocumentStore } from "../documents/pg-document-store.js";
 import { createSafeFetch } from "../egress/safe-fetch.js";
@@ -14,6 +15,8 @@ import type { ServiceBinding } from "../lib/rpc/service-binding.js";
 import { Channel } from "../store/db.js";
 import type { Store } from "../store/store.js";
 import { pgUploadStore } from "../store/uploads.js";
+import type { DocumentIndex } from "../tool/builtin/document-index.js";
+import { openDocumentIndex } from "./document-index.js";
 
 export interface StartDocumentsOptions {
   readonly databaseUrl: string;
@@ -24,12 +27,12 @@ export interface StartDocumentsOptions {
   /** "host:port" pairs that documents may be read from although they are private. */
   readonly allowHosts: readonly string[];
   readonly limits?: Partial<IngestLimits>;
-  readonly onSettled?: (document: DocumentRow) => void;
 }
 
 export interface RunningDocuments {
   readonly services: readonly ServiceBinding[];
   readonly uploads: Uploads;
+  readonly index: DocumentIndex;
   close(): Promise<void>;
 }
 
@@ -48,6 +51,7 @@ export function startDocuments(options: StartDocumentsOptions): RunningDocuments
   const uploadStore = pgUploadStore(channel);
   const uploads = new Uploads({ store: uploadStore, newId });
   const extractor = createExtractor(EXTRACTION);
+  const index = openDocumentIndex(options.databaseUrl, logger);
   const ingest = new Ingest({
     store,
     files,
@@ -57,7 +61,13 @@ export function startDocuments(options: StartDocumentsOptions): RunningDocuments
     logger,
     worker: options.incarnation,
     limits: options.limits,
-    onSettled: options.onSettled,
+    onSettled: (document) => {
+      const data = toBinary(SourceDocumentSchema, viewDocument(document));
+      const owner = { ...document.owner, admin: false };
+      files.publishSessionEvent(owner, { kind: "document", sessionId: "", data }).catch((error: unknown) => {
+        logger.warn({ err: error, documentId: document.documentId }, "nobody was told of a document");
+      });
+    },
   });
   ingest.start();
   const sweeping = setInterval(() => {
@@ -72,11 +82,12 @@ export function startDocuments(options: StartDocumentsOptions): RunningDocuments
       createFileService({ reads: files, uploads }),
     ],
     uploads,
+    index,
     async close() {
       clearInterval(sweeping);
       await ingest.close();
       await extractor.close();
-      await channel.close();
+      await Promise.all([channel.close(), index.close()]);
     },
   };
 }

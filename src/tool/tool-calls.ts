@@ -333,6 +333,7 @@ function toInput(request: ExecuteToolRequest, args: ToolInput["args"]): ToolInpu
     credentials: request.credentials,
     firstCitationNumber: request.firstCitationNumber,
     userQuery: request.userQuery,
+    searchScope: request.searchScope,
     maxModelChars: request.maxModelTokens * CHARS_PER_TOKEN,
   };
 }

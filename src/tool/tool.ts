@@ -8,6 +8,7 @@ import type { Attachment, TurnError as TurnErrorMessage } from "../../gen/turnwi
 import { ErrorCode, TurnErrorSchema } from "../../gen/turnwire/packet/v1/common_pb.js";
 import type { PacketSchema } from "../../gen/turnwire/packet/v1/packet_pb.js";
 import {
+  type SearchScope,
   type Tool,
   type ToolCaller,
   ToolOutcome,
@@ -36,6 +37,8 @@ export interface ToolInput {
   readonly firstCitationNumber: number;
   /** What the user asked, for tools that rank or summarise; may be empty. */
   readonly userQuery: string;
+  /** What narrows a search of the caller's documents; absent = nothing. */
+  readonly searchScope?: SearchScope | undefined;
   /** How many characters of model text the caller wants at most; 0 = the tool's own default. */
   readonly maxModelChars: number;
 }

@@ -324,7 +324,6 @@ describe("a bad request stores nothing", () => {
     ["options.tool_calling", { options: { toolCalling: ToolCallingMode.PROMPTED } }],
     ["options.features", { options: { features: { flags: { web: true } } } }],
     ["options.filters", { options: { filters: { filterIds: ["f"] } } }],
-    ["options.search_filters", { options: { searchFilters: { tags: ["t"] } } }],
     ["options.client_tools", { options: { clientTools: { tools: [{ name: "mine" }] } } }],
     ["options.response_json_schema", { options: { responseJsonSchema: "{}" } }],
     ["options.background_tasks", { options: { backgroundTasks: { title: true } } }],

@@ -45,7 +45,7 @@ export interface TestDocuments extends Caller {
   /** Another user: "tenant/user". The fixture's own is "acme/alice". */
   as(user: string): Caller;
   /** Waits until the document is no longer being indexed. */
-  settled(documentId: string): Promise<SourceDocument>;
+  settled(documentId: string, user?: string): Promise<SourceDocument>;
   close(): Promise<void>;
 }
 
@@ -93,13 +93,13 @@ export async function useDocuments(options: DocumentsOptions): Promise<TestDocum
     channel,
     as,
     close,
-    async settled(documentId) {
+    async settled(documentId, user = "acme/alice") {
       for (;;) {
         const woken = new Promise<void>((resolve) => {
           settling.add(resolve);
           setTimeout(resolve, 50); // another replica may have finished it
         });
-        const { document } = await own.documents.getDocument({ documentId });
+        const { document } = await as(user).documents.getDocument({ documentId });
         if (document!.status !== DocumentStatus.INDEXING) return document!;
         await woken;
       }

@@ -1,0 +1,295 @@
+/**
+ * Full-text search over the passages of one owner, in Postgres.
+ *
+ * A passage's `terms` (pg-document-store.ts) hold its words as the text search configuration of its document's language
+ * writes them, the mark of its owner, and for each word that it is about (several times in it, or in a heading) a mark of
+ * that word. Ranking reads whole rows, so how many candidates are ranked decides how long a search takes; the common words
+ * of a language stand in nearly every passage. Therefore:
+ *
+ * S1 no search ranks more than MAX_CANDIDATES passages.
+ * S2 candidates are taken where the words are together first; if those are too many, where they are marked; if they are too
+ *    few, by the rarest word, then the next.
+ * S3 the owner's mark is part of every query of the index, and tenant and user are compared in every row that is shown.
+ */
+import type { Channel, Queryable } from "../store/db.js";
+import { DocumentStatus } from "../../gen/turnwire/chat/v1/types_pb.js";
+import type { DocumentSource, Owner } from "./document-store.js";
+import { ABOUT_MARK, ownerTerm, quoteTerm, spaceOut } from "./terms.js";
+
+/** What narrows a search; all that is set must hold. */
+export interface SearchScope {
+  readonly sources?: readonly string[];
+  readonly projectIds?: readonly string[];
+  readonly tags?: readonly string[];
+  readonly documentIds?: readonly string[];
+  readonly after?: Date;
+  readonly before?: Date;
+}
+
+/** A passage that was found, with what is known of its document. */
+export interface FoundPassage {
+  readonly documentId: string;
+  readonly title: string;
+  readonly source: DocumentSource;
+  readonly mediaType: string;
+  readonly tags: readonly string[];
+  /** "" = it was added without an address. */
+  readonly url: string;
+  readonly fileId: string;
+  readonly createTime: Date;
+  readonly chunkIndex: number;
+  readonly page: number;
+  readonly heading: string;
+  readonly text: string;
+  /** Positions of `text` in the document, in code points. */
+  readonly startChar: number;
+  readonly endChar: number;
+  /** Greater is better; comparable within one search. */
+  readonly score: number;
+}
+
+const MAX_CANDIDATES = 1_500;
+/** Fewer passages with all words than this, and passages with some of them are looked at too. */
+const ENOUGH_TOGETHER = 60;
+const MAX_TERMS = 12;
+const QUERY_CHARS = 1_000;
+/** Passages of one document in one result. */
+const MAX_PER_DOCUMENT = 4;
+const MAX_SCOPE_DOCUMENTS = 10_000;
+/** Weights of ts_rank for words of the text (twice), of the title and of headings. */
+const WEIGHTS = "{0.4,0.4,0.7,1.0}";
+
+/** Whether the owner has anything that could be found. */
+export async function hasDocuments(channel: Channel, { tenantId, userId }: Owner): Promise<boolean> {
+  const rows = await channel.query(
+    `select 1 from turnwire.source_documents where tenant_id = $1 and user_id = $2 and status = ${DocumentStatus.READY} limit 1`,
+    [tenantId, userId],
+  );
+  return rows.length > 0;
+}
+
+/** The best passages for a query, best first. Words that stand nowhere cost nothing. */
+export async function searchPassages(
+  channel: Channel,
+  owner: Owner,
+  query: string,
+  scope: SearchScope,
+  limit: number,
+): Promise<readonly FoundPassage[]> {
+  return channel.transaction(async (tx) => {
+    // The planner would read the table where it expects many hits, and compile what runs for milliseconds.
+    await tx.query("select set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)");
+    const within = await documentsIn(tx, owner, scope);
+    if (within?.length === 0) return [];
+    const readings = await read(tx, owner, query);
+    const terms = await frequencies(tx, owner, [...new Set(readings.flat())]);
+    const ranked = await rank(tx, { owner, within, readings, terms });
+    return show(tx, owner, ranked, limit);
+  });
+}
+
+interface Term {
+  readonly term: string;
+  /** Passages that have it, counted up to MAX_CANDIDATES. */
+  readonly count: number;
+}
+
+interface Ranked {
+  readonly document_id: string;
+  readonly chunk_index: number;
+  readonly score: number;
+}
+
+interface Question {
+  readonly owner: Owner;
+  /** Documents to look into; undefined = all. */
+  readonly within: readonly string[] | undefined;
+  /** The query's words as each language of the owner's documents writes them. */
+  readonly readings: readonly (readonly string[])[];
+  /** Those words that stand somewhere, rarest first. */
+  readonly terms: readonly Term[];
+}
+
+/** The documents that a scope leaves; undefined = it leaves all. */
+async function documentsIn(
+  tx: Queryable,
+  { tenantId, userId }: Owner,
+  scope: SearchScope,
+): Promise<readonly string[] | undefined> {
+  const { sources = [], projectIds = [], tags = [], documentIds = [], after, before } = scope;
+  const narrows = [sources, projectIds, tags, documentIds].some((list) => list.length > 0);
+  if (!narrows && !after && !before) return undefined;
+  const rows = await tx.query<{ document_id: string }>(
+    `select document_id from turnwire.source_documents
+     where tenant_id = $1 and user_id = $2 and status = ${DocumentStatus.READY}
+       and ($3::text[] = '{}' or source = any ($3)) and ($4::text[] = '{}' or project_id = any ($4))
+       and tags @> $5::text[] and ($6::text[] = '{}' or document_id = any ($6))
+       and ($7::timestamptz is null or create_time >= $7) and ($8::timestamptz is null or create_time <= $8)
+     order by create_time desc limit ${MAX_SCOPE_DOCUMENTS}`,
+    [tenantId, userId, sources, projectIds, tags, documentIds, after ?? null, before ?? null],
+  );
+  return rows.map((row) => row.document_id);
+}
+
+/** Different readings of the query, each a list of terms; stop words are left out by their language. */
+async function read(tx: Queryable, { tenantId, userId }: Owner, query: string): Promise<string[][]> {
+  const rows = await tx.query<{ terms: string[] }>(
+    `select distinct tsvector_to_array(to_tsvector(language::regconfig, $3)) as terms
+     from (select distinct language from turnwire.source_documents
+           where tenant_id = $1 and user_id = $2 and status = ${DocumentStatus.READY}) languages`,
+    [tenantId, userId, spaceOut(query.slice(0, QUERY_CHARS)).replaceAll("\0", " ")],
+  );
+  return rows.map(({ terms }) => terms).filter((terms) => terms.length > 0);
+}
+
+async function frequencies(tx: Queryable, owner: Owner, terms: readonly string[]): Promise<Term[]> {
+  const rows = await tx.query<{ term: string; count: string }>(
+    `select term, (select count(*) from (select from turnwire.passages where terms @@ query::tsquery limit ${MAX_CANDIDATES}) hits) as count
+     from unnest($1::text[], $2::text[]) as wanted (term, query)`,
+    [terms, terms.map((term) => allOf([ownerTerm(owner), term]))],
+  );
+  return rows
+    .map((row) => ({ term: row.term, count: Number(row.count) }))
+    .filter(({ count }) => count > 0)
+    .sort((a, b) => a.count - b.count)
+    .slice(0, MAX_TERMS);
+}
+
+/** Collects candidates probe by probe, the most promising first (S1, S2). */
+async function rank(tx: Queryable, question: Question): Promise<Ranked[]> {
+  const found = new Map<string, Ranked>();
+  let room = MAX_CANDIDATES;
+  for (const probe of probes(question)) {
+    if (room <= 0 || (probe.kind === "some" && found.size >= ENOUGH_TOGETHER)) break;
+    const { rows, seen } = await ask(tx, question, probe.query, room);
+    room -= seen;
+    for (const row of rows) found.set(`${row.document_id} ${row.chunk_index}`, row);
+  }
+  return [...found.values()].sort((a, b) => b.score - a.score || a.chunk_index - b.chunk_index);
+}
+
+interface Probe {
+  /** "all": every word of a reading is there. */
+  readonly kind: "all" | "some";
+  /** Text form of a tsquery. */
+  readonly query: string;
+}
+
+function probes({ owner, readings, terms }: Question): Probe[] {
+  const counts = new Map(terms.map(({ term, count }) => [term, count]));
+  const isCommon = (term: string): boolean => counts.get(term) === MAX_CANDIDATES;
+  const mine = ownerTerm(owner);
+  const together = readings.filter((reading) => reading.every((term) => counts.has(term)));
+  const list: Probe[] = [];
+  const add = (kind: Probe["kind"], alternatives: readonly string[]): void => {
+    if (alternatives.length > 0)
+      list.push({ kind, query: `${quoteTerm(mine)} & (${[...new Set(alternatives)].join(" | ")})` });
+  };
+  const common = together.filter((reading) => reading.every(isCommon));
+  add(
+    "all",
+    common.map((reading) => allOf(reading.map((term) => term + ABOUT_MARK))),
+  );
+  add("all", together.map(allOf));
+  for (const { term } of terms) {
+    if (isCommon(term)) add("some", [quoteTerm(term + ABOUT_MARK)]);
+    else add("some", [quoteTerm(term)]);
+  }
+  return list;
+}
+
+/** The best of at most `cap` passages that a query matches, and how many it looked at. */
+async function ask(
+  tx: Queryable,
+  { within, terms }: Question,
+  query: string,
+  cap: number,
+): Promise<{ readonly rows: readonly Ranked[]; readonly seen: number }> {
+  // A word that stands in half as many passages says more.
+  const scores = terms.map(
+    (_, index) => `$${2 * index + 4}::real * ts_rank('${WEIGHTS}', terms, $${2 * index + 5}::tsquery, 1)`,
+  );
+  const params = terms.flatMap(({ term, count }) => [
+    Math.log(1 + (2 * MAX_CANDIDATES) / count),
+    quoteTerm(term),
+  ]);
+  const rows = await tx.query<Ranked & { readonly seen: string }>(
+    `select document_id, chunk_index, count(*) over () as seen, ${scores.join(" + ")} as score
+     from (select document_id, chunk_index, terms from turnwire.passages
+           where terms @@ $1::tsquery and ($2::text[] is null or document_id = any ($2)) limit $3) candidates
+     order by score desc limit 200`,
+    [query, within ?? null, cap, ...params],
+  );
+  return { rows, seen: Number(rows[0]?.seen ?? 0) };
+}
+
+/** The first of the ranked passages, not too many of one document. */
+async function show(
+  tx: Queryable,
+  { tenantId, userId }: Owner,
+  ranked: readonly Ranked[],
+  limit: number,
+): Promise<FoundPassage[]> {
+  const first = ranked.slice(0, limit * 4); // of documents that are not ready, or have enough passages, nothing is shown
+  const rows = await tx.query<RawPassage>(
+    `select d.document_id, d.title, d.source, d.media_type, d.tags, d.url, d.file_id, d.create_time, p.chunk_index, p.page,
+       p.heading, p.text, p.start_char, p.end_char
+     from unnest($1::text[], $2::int[]) as wanted (document_id, chunk_index)
+     join turnwire.source_documents d on d.document_id = wanted.document_id
+     join turnwire.passages p on p.document_id = wanted.document_id and p.chunk_index = wanted.chunk_index
+     where d.tenant_id = $3 and d.user_id = $4 and p.tenant_id = $3 and p.user_id = $4 and d.status = ${DocumentStatus.READY}`,
+    [first.map((row) => row.document_id), first.map((row) => row.chunk_index), tenantId, userId],
+  );
+  const byPlace = new Map(rows.map((row) => [`${row.document_id} ${row.chunk_index}`, row]));
+  const perDocument = new Map<string, number>();
+  const shown: FoundPassage[] = [];
+  for (const { document_id, chunk_index, score } of first) {
+    const row = byPlace.get(`${document_id} ${chunk_index}`);
+    const count = perDocument.get(document_id) ?? 0;
+    if (!row || count >= MAX_PER_DOCUMENT || shown.length >= limit) continue;
+    perDocument.set(document_id, count + 1);
+    shown.push(toPassage(row, score));
+  }
+  return shown;
+}
+
+interface RawPassage {
+  readonly document_id: string;
+  readonly title: string;
+  readonly source: DocumentSource;
+  readonly media_type: string;
+  readonly tags: string[];
+  readonly url: string;
+  readonly file_id: string;
+  readonly create_time: Date;
+  readonly chunk_index: number;
+  readonly page: number;
+  readonly heading: string;
+  readonly text: string;
+  readonly start_char: number;
+  readonly end_char: number;
+}
+
+function toPassage(row: RawPassage, score: number): FoundPassage {
+  return {
+    documentId: row.document_id,
+    title: row.title,
+    source: row.source,
+    mediaType: row.media_type,
+    tags: row.tags,
+    url: row.url,
+    fileId: row.file_id,
+    createTime: row.create_time,
+    chunkIndex: row.chunk_index,
+    page: row.page,
+    heading: row.heading,
+    text: row.text,
+    startChar: row.start_char,
+    endChar: row.end_char,
+    score,
+  };
+}
+
+function allOf(terms: readonly string[]): string {
+  return terms.length === 1 ? quoteTerm(terms[0]!) : `(${terms.map(quoteTerm).join(" & ")})`;
+}
