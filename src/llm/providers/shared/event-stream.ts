@@ -24,6 +24,9 @@ export class EventStreamParser implements EventParser {
   /** Bytes without which there is nothing to do. */
   #needed = PRELUDE_BYTES;
   #overflowed = false;
+  /** The headers of the last message: those of most that follow are the same bytes. */
+  #headerBytes: Buffer = Buffer.alloc(0);
+  #headers: ReadonlyMap<string, string> = new Map();
 
   constructor(maxMessageBytes: number) {
     this.#maxMessageBytes = maxMessageBytes;
@@ -48,7 +51,7 @@ export class EventStreamParser implements EventParser {
         this.#needed = total;
         break;
       }
-      takeMessage(buffer, start, total, take);
+      this.#takeMessage(buffer, start, total, take);
       start += total;
     }
     // A copy, so that a few bytes do not keep a whole read alive.
@@ -71,26 +74,39 @@ export class EventStreamParser implements EventParser {
     if (total > this.#maxMessageBytes) this.#overflowed = true;
     return total;
   }
-}
 
-function takeMessage(buffer: Buffer, start: number, total: number, take: TakeEvent): void {
-  const end = start + total - CHECKSUM_BYTES;
-  if (crc32(buffer.subarray(start, end)) !== buffer.readUInt32BE(end)) throw damaged();
-  const headersStart = start + PRELUDE_BYTES;
-  const headersEnd = headersStart + buffer.readUInt32BE(start + 4);
-  const headers = readHeaders(buffer, headersStart, headersEnd);
-  const payload = buffer.toString("utf8", headersEnd, end);
-  switch (headers.get(":message-type")) {
-    case "exception":
-      take(EXCEPTION_PREFIX + (headers.get(":exception-type") ?? ""), payload === "" ? "{}" : payload, true);
-      return;
-    case "error": {
-      const message = headers.get(":error-message") ?? "";
-      take(EXCEPTION_PREFIX + (headers.get(":error-code") ?? ""), JSON.stringify({ message }), true);
-      return;
+  #takeMessage(buffer: Buffer, start: number, total: number, take: TakeEvent): void {
+    const end = start + total - CHECKSUM_BYTES;
+    if (crc32(buffer.subarray(start, end)) !== buffer.readUInt32BE(end)) throw damaged();
+    const headersStart = start + PRELUDE_BYTES;
+    const headersEnd = headersStart + buffer.readUInt32BE(start + 4);
+    const headers = this.#headersOf(buffer, headersStart, headersEnd);
+    const payload = buffer.toString("utf8", headersEnd, end);
+    switch (headers.get(":message-type")) {
+      case "exception":
+        take(
+          EXCEPTION_PREFIX + (headers.get(":exception-type") ?? ""),
+          payload === "" ? "{}" : payload,
+          true,
+        );
+        return;
+      case "error": {
+        const message = headers.get(":error-message") ?? "";
+        take(EXCEPTION_PREFIX + (headers.get(":error-code") ?? ""), JSON.stringify({ message }), true);
+        return;
+      }
+      default:
+        take(headers.get(":event-type") ?? "", payload, true);
     }
-    default:
-      take(headers.get(":event-type") ?? "", payload, true);
+  }
+
+  #headersOf(buffer: Buffer, start: number, end: number): ReadonlyMap<string, string> {
+    const known = this.#headerBytes;
+    const same = known.length === end - start && known.compare(buffer, start, end) === 0;
+    if (same) return this.#headers;
+    this.#headers = readHeaders(buffer, start, end);
+    this.#headerBytes = Buffer.from(buffer.subarray(start, end));
+    return this.#headers;
   }
 }
 

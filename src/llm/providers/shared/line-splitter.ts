@@ -61,17 +61,22 @@ export class LineSplitter {
     return start;
   }
 
+  /** Lines of any ends; each mark is searched for from where it was found last. */
   #mixedLines(text: string, from: number, take: (line: string) => void): number {
     let start = from;
-    for (let at = start; at < text.length; at++) {
-      const unit = text.charCodeAt(at);
-      if (unit !== 10 && unit !== 13) continue;
-      take(this.#completed(text.slice(start, at)));
-      if (unit === 13) {
-        if (at + 1 === text.length) this.#skipLineFeed = true;
-        else if (text.charCodeAt(at + 1) === 10) at++;
+    let lineFeed = text.indexOf("\n", start);
+    let carriageReturn = text.indexOf("\r", start);
+    while (lineFeed !== -1 || carriageReturn !== -1) {
+      const isReturn = carriageReturn !== -1 && (lineFeed === -1 || carriageReturn < lineFeed);
+      const end = isReturn ? carriageReturn : lineFeed;
+      take(this.#completed(text.slice(start, end)));
+      start = end + 1;
+      if (isReturn) {
+        if (start === text.length) this.#skipLineFeed = true;
+        else if (lineFeed === start) start++;
+        carriageReturn = text.indexOf("\r", start);
       }
-      start = at + 1;
+      if (lineFeed !== -1 && lineFeed < start) lineFeed = text.indexOf("\n", start);
     }
     return start;
   }
