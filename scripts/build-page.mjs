@@ -7,6 +7,7 @@ import { readdir, readFile, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { promisify } from "node:util";
 import zlib from "node:zlib";
+import { sharedWorker, withoutValidationRules } from "./page-plugins.mjs";
 
 const brotli = promisify(zlib.brotliCompress);
 const gzip = promisify(zlib.gzip);
@@ -31,7 +32,7 @@ export async function buildPage(root, outDir) {
       reportCompressedSize: false,
     },
     oxc: { jsx: { runtime: "automatic" } },
-    worker: { format: "es" },
+    plugins: [withoutValidationRules(), sharedWorker(path.join(root, "src/web/data/hub-worker.ts"))],
   });
   const files = await readdir(outDir, { recursive: true });
   await Promise.all(

@@ -8,6 +8,9 @@ import type { HubConnection } from "../../client/live/watch-hub.js";
 import { newRequestId } from "../../client/request-id.js";
 import { createBrowserHub } from "./browser-hub.js";
 
+/** Address of hub-worker.ts as it was built (scripts/page-plugins.mjs). */
+declare const __HUB_WORKER_URL__: string;
+
 const HUB = "turnwire-hub";
 const ALIVE_MS = 60_000;
 
@@ -47,7 +50,7 @@ function openWire(tabId: string, link: HubLink): (message: TabMessage) => void {
 }
 
 function toWorker(link: HubLink): (message: TabMessage) => void {
-  const worker = new SharedWorker(new URL("./hub-worker.ts", import.meta.url), { type: "module", name: HUB });
+  const worker = new SharedWorker(__HUB_WORKER_URL__, { type: "module", name: HUB });
   let own: ((message: TabMessage) => void) | undefined;
   worker.port.onmessage = ({ data }: MessageEvent<HubMessage>) => link.receive(data);
   worker.onerror = () => {
