@@ -68,6 +68,8 @@ export interface ScriptedUpstream {
   open(gate: string): void;
   /** Resolves when a request has reached the gate (at once if one has). */
   reached(gate: string): Promise<void>;
+  /** Resolves when no connection is open (at once if none is). */
+  idle(): Promise<void>;
   /** Closes the server and every connection. */
   close(): Promise<void>;
 }
@@ -139,7 +141,18 @@ export async function startScriptedUpstream(): Promise<ScriptedUpstream> {
     await play(script, response, recorded, gates);
   }
 
-  server.on("connection", (socket) => connections.set(socket, ++connectionCount));
+  const open = new Set<Socket>();
+  const idleWaiters = new Set<() => void>();
+  server.on("connection", (socket) => {
+    connections.set(socket, ++connectionCount);
+    open.add(socket);
+    socket.once("close", () => {
+      open.delete(socket);
+      if (open.size > 0) return;
+      for (const wake of idleWaiters) wake();
+      idleWaiters.clear();
+    });
+  });
   await new Promise<void>((resolve, reject) => {
     server.once("error", reject);
     server.listen(0, "127.0.0.1", resolve);
@@ -160,6 +173,7 @@ export async function startScriptedUpstream(): Promise<ScriptedUpstream> {
     },
     open: (gate) => gates.open(gate),
     reached: (gate) => gates.reached(gate),
+    idle: () => (open.size === 0 ? Promise.resolve() : new Promise((resolve) => idleWaiters.add(resolve))),
     close: () =>
       new Promise((resolve) => {
         server.close(() => resolve());

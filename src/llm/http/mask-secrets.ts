@@ -2,6 +2,12 @@
 
 const MAX_PUBLIC_CHARS = 200;
 
+/** Shorter values are no secrets. */
+const MIN_SECRET_CHARS = 4;
+/** A value this long is known by its beginning alone. */
+const LONG_SECRET_CHARS = 16;
+const HEAD_CHARS = 8;
+
 /** Patterns of things that never leave, with what stands for them. Order matters: the specific ones come first. */
 const MASKS: readonly (readonly [RegExp, string])[] = [
   [/\b[a-z][a-z0-9+.-]*:\/\/[^\s"'<>)\]]+/gi, "[address]"],
@@ -20,12 +26,12 @@ const MASKS: readonly (readonly [RegExp, string])[] = [
 
 /**
  * One line of at most 200 characters with secrets, addresses and long quotations masked. `secrets` are the exact values
- * in use (the configured key and headers), masked wherever they stand.
+ * in use (the configured keys and headers), masked wherever they stand, also encoded or cut short.
  */
 export function publicText(text: string, secrets: readonly string[] = []): string {
   let shown = text.slice(0, 4096);
   for (const secret of secrets) {
-    if (secret.length >= 4) shown = shown.replaceAll(secret, "[key]");
+    if (secret.length >= MIN_SECRET_CHARS) shown = maskForms(shown, secret);
   }
   shown = shown.replace(/[\s\p{Cc}]+/gu, " ").trim();
   for (const [pattern, mask] of MASKS) shown = shown.replace(pattern, mask);
@@ -33,4 +39,33 @@ export function publicText(text: string, secrets: readonly string[] = []): strin
   return shown.length <= MAX_PUBLIC_CHARS
     ? shown
     : `${[...shown].slice(0, MAX_PUBLIC_CHARS - 3).join("")}...`;
+}
+
+/** The secret as it is, url-encoded, in base64 of any alignment, and what begins like it. */
+function maskForms(text: string, secret: string): string {
+  let shown = text.replaceAll(secret, "[key]").replaceAll(encodeURIComponent(secret), "[key]");
+  if (secret.length < HEAD_CHARS) return shown;
+  for (const core of base64Cores(secret)) {
+    const around = new RegExp(`[A-Za-z0-9+/_=-]*${escapeRegExp(core)}[A-Za-z0-9+/_=-]*`, "g");
+    if (shown.includes(core)) shown = shown.replace(around, "[key]");
+  }
+  if (secret.length < LONG_SECRET_CHARS) return shown;
+  const head = secret.slice(0, HEAD_CHARS);
+  return shown.includes(head)
+    ? shown.replace(new RegExp(`${escapeRegExp(head)}[^\\s"'<>,;)]*`, "g"), "[key]")
+    : shown;
+}
+
+/** The characters of base64 that hang on the secret alone, for each place at which it may begin in what was encoded. */
+function base64Cores(secret: string): string[] {
+  return [0, 1, 2].flatMap((offset) => {
+    const bytes = Buffer.concat([Buffer.alloc(offset), Buffer.from(secret)]);
+    const whole = bytes.subarray(0, bytes.length - (bytes.length % 3));
+    const core = whole.toString("base64").slice(offset === 0 ? 0 : 4);
+    return core.length < HEAD_CHARS ? [] : [core, core.replaceAll("+", "-").replaceAll("/", "_")];
+  });
+}
+
+function escapeRegExp(text: string): string {
+  return text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 }
