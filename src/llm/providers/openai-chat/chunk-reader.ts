@@ -1,32 +1,27 @@
 /**
- * What the chunks of one OpenAI chat answer mean: JSON in, deltas out.
- * Owns the answer's usage and end. Does not know how chunks were framed.
+ * What the chunks of one OpenAI chat answer mean: JSON in, deltas out. Does not know how chunks were framed.
  * C1 only choice 0 counts. C2 a member of a wrong type is no member; unknown members are ignored. C3 reasoning that a server
- * mirrors in several members is taken once. C4 nothing is handed out after the end.
+ * mirrors in several members is taken once. C4 nothing is handed out after the end. C5 the last word about the end counts, but
+ * one that nobody knows only where nothing follows it.
  */
 import { create } from "@bufbuild/protobuf";
 import {
-  ProviderStateSchema,
-  ServerToolCallSchema,
+  MediaPartSchema,
   type CompletionDelta,
 } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { ErrorCode, FinishReason } from "../../../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError } from "../../../lib/errors.js";
-import {
-  errorDelta,
-  finishDelta,
-  providerStateDelta,
-  serverToolCallDelta,
-  usageDelta,
-  warningDelta,
-} from "../../deltas.js";
+import { mediaDelta } from "../../deltas.js";
 import { finishReasonOf } from "../../finish-reasons.js";
-import { readErrorFacts, upstreamError } from "../../http/upstream-error.js";
+import { readErrorFacts } from "../../http/upstream-error.js";
 import { objectOf, stringOf, uint32Of, type Json } from "../../json.js";
 import type { EventReader } from "../dialect.js";
+import { AnswerEnd } from "../shared/answer-end.js";
 import { AnswerWriter, type AnswerWriterOptions } from "../shared/answer-writer.js";
-import { UsageFold } from "./usage-fold.js";
+import { serverToolDelta } from "../shared/server-tools.js";
 import type { CallsEnd } from "../shared/tool-call-assembler.js";
+import { ReasoningDetails } from "./reasoning-details.js";
+import { UsageFold } from "./usage-fold.js";
 
 /** The name under which signed reasoning travels in ProviderState, and is recognised when it comes back. */
 export const PROVIDER_STATE = "openai-chat/reasoning_details";
@@ -38,45 +33,41 @@ export interface ChunkReaderOptions extends AnswerWriterOptions {
   readonly secrets: readonly string[];
 }
 
-const MAX_WARNINGS = 8;
-const MAX_SERVER_RESULT_CHARS = 60_000;
-const MAX_STATE_CHARS = 256 * 1024;
+/** Of an image in base64. */
+const MAX_IMAGE_CHARS = 28 * 1024 * 1024;
 
 export class ChatChunkReader implements EventReader {
-  readonly #options: ChunkReaderOptions;
   readonly #answer: AnswerWriter;
+  readonly #end: AnswerEnd;
   readonly #usage = new UsageFold();
-  /** Signed or encrypted reasoning, as it came. */
-  readonly #state: Json[] = [];
-  #stateChars = 0;
-  #chunks = 0;
-  #warnings = 0;
-  #malformed = 0;
+  readonly #details = new ReasoningDetails();
+  #hasId = false;
   #sawCallList = false;
-  #responseId = "";
   #finish: FinishReason | undefined;
   #rawFinish = "";
-  #ended = false;
 
   constructor(options: ChunkReaderOptions) {
-    this.#options = options;
     this.#answer = new AnswerWriter(options);
+    const { attempt, secrets } = options;
+    this.#end = new AnswerEnd(this.#answer, {
+      attempt,
+      secrets,
+      beforeEnd: (...end) => this.#beforeEnd(...end),
+    });
   }
 
-  /** The answer is over; nothing more will come out. */
   get ended(): boolean {
-    return this.#ended;
+    return this.#end.ended;
   }
 
-  /** The server said how the answer ended; only usage and the end mark may follow. */
   get finishSeen(): boolean {
     return this.#finish !== undefined && this.#finish !== FinishReason.OTHER;
   }
 
   /** Takes one chunk. Under the name "error" all of it is the error, unless it has one inside. */
   event(name: string, value: Json, out: CompletionDelta[]): void {
-    const isBare = name === "error" && Object.keys(objectOf(value["error"])).length === 0;
-    this.#chunk(isBare ? { error: value["error"] ?? value } : value, out);
+    if (name !== "error" || Object.keys(objectOf(value["error"])).length > 0) this.#chunk(value, out);
+    else this.#chunk({ error: value["error"] ?? value }, out);
   }
 
   /** Its end is its end mark. */
@@ -90,10 +81,30 @@ export class ChatChunkReader implements EventReader {
     }
   }
 
+  errorText(text: string, out: CompletionDelta[]): void {
+    this.#end.reported(readErrorFacts(text), out);
+  }
+
+  malformed(out: CompletionDelta[]): void {
+    this.#end.malformed(out);
+  }
+
+  done(out: CompletionDelta[]): void {
+    this.#tellFinish();
+    this.#end.done(out);
+  }
+
+  eof(out: CompletionDelta[], failure?: TurnError): void {
+    this.#tellFinish();
+    this.#end.eof(out, failure);
+  }
+
   #chunk(chunk: Json, out: CompletionDelta[]): void {
-    if (this.#ended) return;
-    this.#chunks++;
-    if (this.#responseId === "") this.#responseId = stringOf(chunk["id"]);
+    if (this.ended) return;
+    if (!this.#hasId && chunk["id"]) {
+      this.#end.setResponseId(stringOf(chunk["id"]));
+      this.#hasId = true;
+    }
     if (chunk["usage"]) this.#usage.push(chunk["usage"]);
     if (chunk["x_groq"]) this.#usage.push(objectOf(chunk["x_groq"])["usage"]);
     if (chunk["citations"]) this.#answer.sources.pushList(chunk["citations"], chunk["search_results"]);
@@ -101,43 +112,7 @@ export class ChatChunkReader implements EventReader {
     const choice = Array.isArray(choices) ? choiceZero(choices as unknown[]) : undefined;
     if (choice) this.#choice(choice, out);
     const error = errorOf(chunk, choice);
-    if (error !== undefined) this.#reported(error, out);
-  }
-
-  /** An `event: error` whose data is not an object. */
-  errorText(text: string, out: CompletionDelta[]): void {
-    this.#reported(text, out);
-  }
-
-  /** An event that does not parse: said, counted, skipped. */
-  malformed(out: CompletionDelta[]): void {
-    this.#malformed++;
-    this.#warn("the model provider sent an unreadable event, it was skipped", out);
-  }
-
-  /** The end mark (`[DONE]`, or the end of an answer that was not streamed). */
-  done(out: CompletionDelta[]): void {
-    if (this.#ended) return;
-    if (this.#finish !== undefined || this.#answer.hasOutput)
-      this.#end(this.#finish ?? FinishReason.STOP, out);
-    else
-      this.#fail(
-        new TurnError(this.#malformed > 0 ? ErrorCode.UPSTREAM_MALFORMED : ErrorCode.EMPTY_RESPONSE),
-        out,
-      );
-  }
-
-  /** The body ended, or `failure` ended it: clean if the server had said how the answer ended. */
-  eof(out: CompletionDelta[], failure?: TurnError): void {
-    if (this.#ended) return;
-    const nothingReadable = this.#chunks === 0 && this.#malformed > 0;
-    if (this.#finish !== undefined) this.#end(this.#finish, out);
-    else
-      this.#fail(
-        failure ??
-          new TurnError(nothingReadable ? ErrorCode.UPSTREAM_MALFORMED : ErrorCode.UPSTREAM_TRUNCATED),
-        out,
-      );
+    if (error !== undefined) this.#end.reported(readErrorFacts(error), out);
   }
 
   #choice(choice: Json, out: CompletionDelta[]): void {
@@ -148,7 +123,7 @@ export class ChatChunkReader implements EventReader {
     this.#takeFinish(choice["finish_reason"]);
   }
 
-  /** The last word counts, but a word nobody knows only where nothing follows it. */
+  /** C5. */
   #takeFinish(raw: unknown): void {
     const finish = finishReasonOf(raw);
     if (this.#finish === FinishReason.OTHER) this.#finish = undefined;
@@ -171,7 +146,8 @@ export class ChatChunkReader implements EventReader {
       const call = objectOf(delta["function_call"]);
       this.#callFragment("", 0, stringOf(call["name"]), call["arguments"], out);
     }
-    if (Array.isArray(delta["executed_tools"])) serverTools(delta["executed_tools"] as unknown[], out);
+    if (Array.isArray(delta["executed_tools"])) this.#serverTools(delta["executed_tools"] as unknown[], out);
+    if (Array.isArray(delta["images"])) this.#images(delta["images"] as unknown[], out);
   }
 
   /** C3: the plain members first; the structured one gives what they do not say. */
@@ -182,7 +158,7 @@ export class ChatChunkReader implements EventReader {
     if (!Array.isArray(details)) return;
     for (const item of details as unknown[]) {
       const detail = objectOf(item);
-      this.#keepState(detail);
+      this.#details.push(detail);
       if (plain !== "") continue;
       const text = stringOf(detail["text"]);
       this.#answer.reasoning(text || stringOf(detail["summary"]), text === "", out);
@@ -233,97 +209,41 @@ export class ChatChunkReader implements EventReader {
     this.#answer.callFragment({ id: id || undefined, index, name: name || undefined, args: text }, out);
   }
 
-  /** Signed and encrypted reasoning goes back to the provider with the next call; plain text does not need to. */
-  #keepState(detail: Json): void {
-    if (!detail["signature"] && !detail["data"]) return;
-    const size = JSON.stringify(detail).length;
-    if (this.#stateChars + size > MAX_STATE_CHARS) return;
-    this.#stateChars += size;
-    this.#state.push(detail);
-  }
-
-  #warn(message: string, out: CompletionDelta[]): void {
-    if (this.#warnings++ < MAX_WARNINGS) out.push(warningDelta(ErrorCode.UPSTREAM_MALFORMED, message));
-  }
-
-  #end(finish: FinishReason, out: CompletionDelta[]): void {
-    if (finish === FinishReason.ERROR) {
-      const message = `the model provider reported that the answer failed (${this.#rawFinish})`;
-      this.#fail(new TurnError(ErrorCode.UPSTREAM_UNAVAILABLE, { message }), out);
-      return;
+  /** Tools that the provider ran itself. */
+  #serverTools(tools: readonly unknown[], out: CompletionDelta[]): void {
+    for (const item of tools) {
+      const tool = objectOf(item);
+      const result = tool["output"] ?? undefined;
+      const step = {
+        callId: `server_${uint32Of(tool["index"]) ?? 0}`,
+        name: stringOf(tool["type"]) || stringOf(tool["name"]),
+        argumentsJson: stringOf(tool["arguments"]),
+        done: result !== undefined,
+      };
+      this.#answer.beside(serverToolDelta(result === undefined ? step : { ...step, result }), out);
     }
-    const calls = this.#answer.end(callsEnd(finish), out);
-    if (calls.invalid > 0) this.#warn("the arguments of a tool call are not valid JSON", out);
-    if (this.#state.length > 0) out.push(this.#providerState());
-    this.#pushUsage(out);
-    out.push(
-      finishDelta({
-        reason: this.#finalReason(finish, calls.complete + calls.invalid > 0),
-        rawReason: this.#rawFinish,
-        providerResponseId: this.#responseId,
-        reasoningOpen: this.#answer.reasoningOpen,
-      }),
-    );
-    this.#ended = true;
   }
 
-  #finalReason(finish: FinishReason, called: boolean): FinishReason {
-    if (finish !== FinishReason.STOP) return finish;
-    if (called) return FinishReason.TOOL_CALLS;
-    return this.#answer.onlyRefused ? FinishReason.REFUSAL : FinishReason.STOP;
+  #images(images: readonly unknown[], out: CompletionDelta[]): void {
+    for (const item of images) {
+      const url = stringOf(objectOf(objectOf(item)["image_url"])["url"]);
+      const [, mediaType = "", base64 = ""] = /^data:([^;,]{1,255});base64,(.+)$/s.exec(url) ?? [];
+      if (mediaType === "" || base64.length > MAX_IMAGE_CHARS) continue;
+      const value = Buffer.from(base64, "base64");
+      const media = create(MediaPartSchema, { mediaType, source: { case: "data", value } });
+      this.#answer.beside(mediaDelta(media), out);
+    }
   }
 
-  #reported(error: unknown, out: CompletionDelta[]): void {
-    this.#fail(upstreamError(readErrorFacts(error), { secrets: this.#options.secrets }), out);
+  #tellFinish(): void {
+    if (this.#finish !== undefined) this.#end.setFinish(this.#finish, this.#rawFinish);
   }
 
-  #fail(error: TurnError, out: CompletionDelta[]): void {
-    if (this.#ended) return;
-    this.#answer.end("broken", out);
-    this.#pushUsage(out);
-    out.push(errorDelta(error));
-    this.#ended = true;
-  }
-
-  #providerState(): CompletionDelta {
-    const data = Buffer.from(JSON.stringify(this.#state));
-    return providerStateDelta(create(ProviderStateSchema, { provider: PROVIDER_STATE, data, blockIndex: 0 }));
-  }
-
-  #pushUsage(out: CompletionDelta[]): void {
+  #beforeEnd(out: CompletionDelta[], calls: CallsEnd): void {
     const usage = this.#usage.result();
-    if (usage) out.push(usageDelta(usage, this.#options.attempt));
-  }
-}
-
-/** Tools that the provider ran itself. */
-function serverTools(tools: readonly unknown[], out: CompletionDelta[]): void {
-  for (const item of tools) {
-    const tool = objectOf(item);
-    const output = tool["output"];
-    const result = output === undefined || output === null ? "" : JSON.stringify(output);
-    const isShort = result.length <= MAX_SERVER_RESULT_CHARS;
-    const call = create(ServerToolCallSchema, {
-      callId: `server_${uint32Of(tool["index"]) ?? 0}`,
-      name: stringOf(tool["type"]) || stringOf(tool["name"]),
-      argumentsJson: stringOf(tool["arguments"]),
-      resultJson: isShort ? result : JSON.stringify(result.slice(0, MAX_SERVER_RESULT_CHARS)),
-      done: result !== "",
-    });
-    out.push(serverToolCallDelta(call));
-  }
-}
-
-/** Only an answer that ended of itself has calls that may run; a filter's word is not the model's. */
-function callsEnd(finish: FinishReason): CallsEnd {
-  switch (finish) {
-    case FinishReason.LENGTH:
-      return "cut";
-    case FinishReason.CONTENT_FILTER:
-    case FinishReason.REFUSAL:
-      return "broken";
-    default:
-      return "proper";
+    if (usage) this.#end.setUsage(usage);
+    const details = this.#details.result;
+    if (details && calls !== "broken") this.#answer.providerState(PROVIDER_STATE, details, out);
   }
 }
 

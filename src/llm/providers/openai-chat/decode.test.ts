@@ -1,5 +1,6 @@
 /** Each rule of the dialect on a body of its own: this suite needs no test data. */
 import { describe, expect, test } from "vitest";
+import type { CompletionDelta } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { foldDeltas, type CompletionResult } from "../../../../test/support/completion-result.js";
 import { decoderOptions } from "../../../../test/support/decoder-options.js";
 import type { DecoderOptions } from "../dialect.js";
@@ -755,5 +756,54 @@ describe("openai chat - limits", () => {
     failure.push(Buffer.from(text("a") + stop));
     expect(failure.finishSeen).toBe(true);
     expect(foldDeltas(failure.end())).toMatchObject({ finish: "stop", error: undefined });
+  });
+});
+
+describe("openai chat - beside text and calls", () => {
+  const deltasOf = (body: string): CompletionDelta["delta"][] => {
+    const decoder = createOpenAiChatDecoder(decoderOptions());
+    return [...decoder.push(Buffer.from(body)), ...decoder.end()].map(({ delta }) => delta);
+  };
+  const details = (...items: object[]): string => choice({ reasoning_details: items });
+  const statesOf = (body: string): unknown[] =>
+    deltasOf(body).flatMap((delta) =>
+      delta.case === "providerState" ? [JSON.parse(Buffer.from(delta.value.data).toString())] : [],
+    );
+
+  test("signed reasoning - its pieces come back as one, in order, also what was not signed", () => {
+    const body =
+      details({ type: "reasoning.text", index: 0, text: "Let " }) +
+      details({ type: "reasoning.text", index: 0, text: "me" }) +
+      details({ type: "reasoning.text", index: 0, text: "", signature: "s1" }) +
+      details({ type: "reasoning.summary", index: 1, summary: "sum" }) +
+      details(
+        { type: "reasoning.encrypted", id: "a", data: "AA" },
+        { type: "reasoning.encrypted", id: "b", data: "BB" },
+      ) +
+      text("hi") +
+      stop;
+    expect(statesOf(body)).toEqual([
+      [
+        { type: "reasoning.text", index: 0, text: "Let me", signature: "s1" },
+        { type: "reasoning.summary", index: 1, summary: "sum" },
+        { type: "reasoning.encrypted", id: "a", data: "AA" },
+        { type: "reasoning.encrypted", id: "b", data: "BB" },
+      ],
+    ]);
+  });
+
+  test("reasoning that nobody signed, or that was cut off - nothing goes back", () => {
+    expect(statesOf(details({ type: "reasoning.text", text: "a" }) + stop)).toEqual([]);
+    expect(statesOf(details({ type: "reasoning.text", text: "a", signature: "s" }))).toEqual([]);
+  });
+
+  test("an image that the model made", () => {
+    const image = (url: string): string => choice({ images: [{ type: "image_url", image_url: { url } }] });
+    const media = deltasOf(
+      image("data:image/png;base64,cG5n") + image("https://a.test/x.png") + image("data:nonsense") + stop,
+    ).filter((delta) => delta.case === "media");
+    expect(media).toMatchObject([
+      { value: { mediaType: "image/png", source: { case: "data", value: Buffer.from("png") } } },
+    ]);
   });
 });

@@ -1,6 +1,6 @@
 /** Token counts of the OpenAI chat dialect, folded into one shape. */
-import { create } from "@bufbuild/protobuf";
-import { UsageSchema, type Usage } from "../../../../gen/turnwire/packet/v1/common_pb.js";
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import type { UsageSchema } from "../../../../gen/turnwire/packet/v1/common_pb.js";
 import { objectOf, uint32Of } from "../../json.js";
 
 /**
@@ -39,14 +39,14 @@ export class UsageFold {
   }
 
   /** The usage so far; undefined = the server reported none. */
-  result(): Usage | undefined {
+  result(): MessageInitShape<typeof UsageSchema> | undefined {
     if (this.#input === undefined && this.#completion === undefined) return undefined;
     const input = this.#input ?? 0;
     const completion = this.#completion ?? 0;
     const reasoning = this.#reasoning ?? 0;
     // Some servers leave reasoning out of the completion; the total tells.
     const outside = reasoning > 0 && this.#total === input + completion + reasoning;
-    return create(UsageSchema, {
+    return {
       inputTokens: input,
       outputTokens: outside ? completion + reasoning : completion,
       reasoningTokens: reasoning,
@@ -54,7 +54,6 @@ export class UsageFold {
       cacheWriteTokens: this.#cacheWrite ?? 0,
       costMicros: this.#costUsd === undefined ? "0" : String(Math.round(this.#costUsd * 1e6)),
       currency: this.#costUsd === undefined ? "" : "USD",
-      attempts: 1,
-    });
+    };
   }
 }
