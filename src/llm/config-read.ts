@@ -12,6 +12,7 @@ import {
   type ModelConfig,
   type ProviderConfig,
 } from "./config.js";
+import { awsKeyOf } from "./providers/bedrock-converse/sign.js";
 import { createDialect, DIALECT_NAMES } from "./providers/dialects.js";
 
 export type ReadFile = (path: string) => string;
@@ -86,15 +87,18 @@ function readProvider(node: ConfigNode, used: Used): ProviderConfig {
         limits: readProviderLimits(node.optional("limits")),
       };
     }
-    default:
+    default: {
       node.onlyKeys(HTTP_KEYS);
+      const keys = readKeys(node, used);
+      const ambient = api === "bedrock-converse" && keys.length === 0 ? awsKeyOf(used.env) : undefined;
       return {
         ...{ kind: "http", api, name },
         ...readHttpSettings(node, api),
-        keys: readKeys(node, used),
+        keys: ambient === undefined ? keys : [ambient],
         headers: node.optional("headers")?.textMap() ?? {},
         limits: readProviderLimits(node.optional("limits")),
       };
+    }
   }
 }
 

@@ -134,9 +134,9 @@ async function countTokens(
   return tokenCount.read(await askOnce(server, tokenCount.request(input, model), apiKey, signal));
 }
 
-/** What must never show in an error: whoever was asked with one key may know the others. */
+/** What must never show in an error: whoever was asked with one key may know the others. Keys may have parts ("id:secret"). */
 function secretsOf({ keys, headers }: HttpProviderConfig): string[] {
-  return [...keys, ...Object.values(headers)];
+  return [...new Set(keys.flatMap((key) => [key, ...key.split(":")])), ...Object.values(headers)];
 }
 
 function send(

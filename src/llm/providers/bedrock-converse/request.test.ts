@@ -19,7 +19,7 @@ import { ReasoningEffort } from "../../../../gen/turnwire/packet/v1/common_pb.js
 import { modelOf } from "../../config.js";
 import { createBedrockConverseDialect } from "./dialect.js";
 import { BEDROCK_REASONING_STATE } from "./reader.js";
-import { parseAwsCredentials, signAwsRequest } from "./sign.js";
+import { awsKeyOf, parseAwsCredentials, signAwsRequest } from "./sign.js";
 
 const BASE_URL = "https://bedrock-runtime.eu-central-1.amazonaws.com";
 const CLAUDE = "eu.anthropic.claude-sonnet-4-5-20250929-v1:0";
@@ -290,6 +290,16 @@ describe("bedrock servers", () => {
     expect(() => createBedrockConverseDialect({ baseUrl: BASE_URL, quirks: { region: 7 } })).toThrow(
       "quirks.region",
     );
+  });
+
+  test("what AWS's tools find in the environment", () => {
+    const env = { AWS_ACCESS_KEY_ID: "AKIDEXAMPLE1234567", AWS_SECRET_ACCESS_KEY: "wJalrXUtnFEMI/K7MDENG" };
+    expect(awsKeyOf(env)).toBe("AKIDEXAMPLE1234567:wJalrXUtnFEMI/K7MDENG");
+    expect(parseAwsCredentials(awsKeyOf({ ...env, AWS_SESSION_TOKEN: "t==" }) ?? "")?.sessionToken).toBe(
+      "t==",
+    );
+    expect(awsKeyOf({ ...env, AWS_BEARER_TOKEN_BEDROCK: "b" })).toBe("b");
+    expect(awsKeyOf({ AWS_ACCESS_KEY_ID: "AKIDEXAMPLE1234567" })).toBeUndefined();
   });
 
   test("embeddings and token counts", () => {

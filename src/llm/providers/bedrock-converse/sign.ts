@@ -20,6 +20,14 @@ export function parseAwsCredentials(key: string): AwsCredentials | undefined {
   return { accessKeyId, secretAccessKey, sessionToken };
 }
 
+/** What AWS's own tools take from the environment, as one key; undefined = there is nothing. */
+export function awsKeyOf(env: Readonly<Record<string, string | undefined>>): string | undefined {
+  const token = env["AWS_BEARER_TOKEN_BEDROCK"];
+  if (token) return token;
+  const { AWS_ACCESS_KEY_ID: id, AWS_SECRET_ACCESS_KEY: secret, AWS_SESSION_TOKEN: session } = env;
+  return id && secret ? [id, secret, session].filter(Boolean).join(":") : undefined;
+}
+
 /** The headers that sign this request. `time`: as "20261130T200000Z", default now. */
 export function signAwsRequest(
   request: OutgoingRequest,
