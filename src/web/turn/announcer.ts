@@ -20,7 +20,8 @@ export class Announcer {
   /** Starts after what `view` shows: a stored turn, or one that was joined late, is not read out. */
   skip(view: TurnView): void {
     for (const lane of view.lanes) {
-      for (const { key, text } of answersOf(lane)) this.#toldChars.set(key, text.length);
+      for (const { key, text, open } of answersOf(lane))
+        this.#toldChars.set(key, open ? lastSentenceEnd(text, 0) : text.length);
       this.#toldStatus.set(lane.key, lane.status?.text ?? "");
     }
     this.#toldEnd = view.progress !== "running";

@@ -45,6 +45,7 @@ describe("completeTail", () => {
     ["```js\nconst a\n``", "```js\nconst a\n"],
     ["```js\na\n```\nthen **b", "```js\na\n```\nthen **b**"],
     // tables
+    ["Text\n\n| A", "Text\n\n"],
     ["| A | B |", "| A | B |\n| --- | --- |"],
     ["| A | B |\n|--", "| A | B |\n| --- | --- |"],
     ["| A | B |\n|---|---|\n| **x", "| A | B |\n|---|---|\n| **x**"],

@@ -45,12 +45,16 @@ function inlineStart(text: string): number {
   return Math.max(blank, 0);
 }
 
-/** A header row, alone or over a delimiter row that has begun, gets a whole delimiter row; undefined = no such table. */
+/**
+ * A header row, alone or over a delimiter row that has begun, gets a whole delimiter row; one that is not whole is held
+ * back. undefined = no such table.
+ */
 function completeTable(text: string): string | undefined {
   const head = text.slice(text.lastIndexOf("\n\n") + 1).replace(/^\n/, "");
   const lines = head.split("\n");
   const header = lines[0] ?? "";
-  if (!/^ {0,3}\|.*\|/.test(header) || lines.length > 2) return undefined;
+  if (!/^ {0,3}\|/.test(header) || lines.length > 2) return undefined;
+  if (lines.length === 1 && !/\|\s*$/.test(header.slice(1))) return text.slice(0, text.length - head.length);
   const delimiter = lines[1];
   if (delimiter !== undefined && !/^[ |:-]*$/.test(delimiter)) return undefined;
   const cells = header

@@ -82,6 +82,7 @@ describe("MarkdownReader", () => {
       Array.from(SAMPLE, (_, i) => i),
     );
     expect(shown(reader.read(SAMPLE, false))).toEqual(whole(SAMPLE));
+    expect(shown(reader.readWhole(SAMPLE))).toEqual(whole(SAMPLE));
   });
 
   it("ends with what reading all at once gives, however texts are built and cut", () => {
@@ -126,7 +127,7 @@ describe("MarkdownReader", () => {
           source,
           cuts.map((cut) => Math.min(cut, source.length)).sort((a, b) => a - b),
         );
-        expect(shown(reader.read(source, false))).toEqual(whole(source));
+        expect(shown(reader.readWhole(source))).toEqual(whole(source));
       }),
       { numRuns: 1_000 },
     );
@@ -139,6 +140,14 @@ describe("MarkdownReader", () => {
     expect(after[0]).toBe(before[0]);
     expect(after).toHaveLength(3);
     expect(reader.read("one\n\ntwo\n\nthree\n", false)[0]).toBe(before[0]);
+    expect(reader.readWhole("one\n\ntwo\n\nthree\n")[0]).toBe(before[0]);
+  });
+
+  it("finds the definition of a link that stands below it", () => {
+    const text = "see [the docs][d]\n\nmore\n\n[d]: https://example.com/\n";
+    const reader = grow(text, [20, 30, text.length]);
+    expect(shown(reader.readWhole(text))).toEqual(whole(text));
+    expect(JSON.stringify(reader.readWhole(text)[0]!.token)).toContain("https://example.com/");
   });
 
   it("reads a text anew that does not go on from the one before", () => {

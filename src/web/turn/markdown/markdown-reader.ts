@@ -3,8 +3,8 @@
  * again.
  *
  * Owns: the blocks that are closed and the text they cover. M1 the blocks' raw texts joined are the text (but for what is
- * held back at an open end). M2 a closed block stays the same object. M3 the end result does not depend on how the text
- * arrived: it is what reading all of it at once gives.
+ * held back at an open end). M2 a closed block stays the same object. M3 `readWhole` does not depend on how the text
+ * arrived; `read` may differ from it only where a link's definition or a table follows its use.
  */
 import { Lexer, type Token, type Tokens, type TokensList } from "marked";
 import { completeTail } from "./complete-tail.js";
@@ -29,14 +29,30 @@ export class MarkdownReader {
 
   /** The blocks of `text`; `open` says that more may come. Any text may follow any other, growing is fast. */
   read(text: string, open: boolean): readonly MarkdownBlock[] {
-    const source = text.includes("\r") ? text.replace(/\r\n?/g, "\n") : text;
+    const source = withoutReturns(text);
     if (!source.startsWith(this.#closedText)) this.#reset();
-    if (!open) return this.#readWhole(source);
     const tail = source.slice(this.#closedText.length);
-    const tokens = lex(completeTail(tail), this.#definitions);
-    const settled = settledTokens(tokens);
+    const tokens = lex(open ? completeTail(tail) : tail, this.#definitions);
+    const settled = open ? settledTokens(tokens) : 0;
     this.#close(tokens.slice(0, settled), tail);
     return [...this.#closed, ...blocksOf(tokens.slice(settled), this.#closedText.length)];
+  }
+
+  /**
+   * The blocks of a text that has ended, read as a whole: a link's definition may stand below its use, and a line may
+   * belong elsewhere than it seemed. Blocks that say the same stay the same. Takes some milliseconds per 40 KB.
+   */
+  readWhole(text: string): readonly MarkdownBlock[] {
+    const known = new Map(this.#closed.map((block) => [block.start, block]));
+    return blocksOf(lex(withoutReturns(text), {}), 0).map((block) => {
+      const same = known.get(block.start);
+      return same && JSON.stringify(same.token) === JSON.stringify(block.token) ? same : block;
+    });
+  }
+
+  /** Whether anything was closed, so that reading the whole may give something else. */
+  get hasClosed(): boolean {
+    return this.#closed.length > 0;
   }
 
   #reset(): void {
@@ -56,18 +72,10 @@ export class MarkdownReader {
     this.#closed = [...this.#closed, ...blocksOf(own, this.#closedText.length)];
     this.#closedText = ownCopy(this.#closedText + tail.slice(0, length));
   }
+}
 
-  /**
-   * At its end a text is read as a whole, once: a link's definition may stand below its use, and a line may belong
-   * elsewhere than it seemed. Blocks that say the same stay the same.
-   */
-  #readWhole(source: string): readonly MarkdownBlock[] {
-    const known = new Map(this.#closed.map((block) => [block.start, block]));
-    return blocksOf(lex(source, {}), 0).map((block) => {
-      const same = known.get(block.start);
-      return same && JSON.stringify(same.token) === JSON.stringify(block.token) ? same : block;
-    });
-  }
+function withoutReturns(text: string): string {
+  return text.includes("\r") ? text.replace(/\r\n?/g, "\n") : text;
 }
 
 function lex(source: string, definitions: Definitions): TokensList {

@@ -1,0 +1,1 @@
+export function serveHarness(): Promise<{ readonly origin: string; readonly close: () => Promise<void> }>;
