@@ -27,7 +27,7 @@ module.exports = {
     only("replay-stands-alone", "replay", []),
     only("store-stands-alone", "store", []),
     only("client-folds", "client", ["turn/"]),
-    only("edge-adapts", "edge", ["chat/", "replay/replay-log"]),
+    only("edge-adapts", "edge", ["chat/", "files/", "replay/replay-log", "store/store"]),
     only("cli-uses-the-client", "cli", ["client/"]),
     only("web-uses-the-client", "web", ["client/"]),
     {

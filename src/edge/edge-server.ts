@@ -38,6 +38,8 @@ export interface ServeEdgeOptions {
   readonly compressStreams?: boolean;
   /** Rejects while a dependency does not answer. GET /readyz asks it, at most once a second. */
   readonly ready?: (signal: AbortSignal) => Promise<void>;
+  /** Everything below /files/. Default 404. */
+  readonly files?: EdgeHandler;
   /** What is neither an RPC nor /healthz nor /readyz: the page, HTTP adapters. Default 404. */
   readonly fallback?: EdgeHandler;
 }
@@ -109,7 +111,7 @@ function createHandler(options: ServeEdgeOptions, rpc: ConnectServer): EdgeHandl
     }
     response.setHeader("cache-control", "no-store");
     if (rpc.handle(request, response)) return;
-    route(request, response, readiness, options.fallback);
+    route(request, response, readiness, options);
   };
 }
 
@@ -117,7 +119,7 @@ function route(
   request: EdgeRequest,
   response: EdgeResponse,
   readiness: () => Promise<boolean>,
-  fallback?: EdgeHandler,
+  { files, fallback }: Pick<ServeEdgeOptions, "files" | "fallback">,
 ): void {
   const path = (request.url ?? "").split("?", 1)[0]!;
   if (path === "/healthz") {
@@ -126,6 +128,8 @@ function route(
     void readiness().then((ready) =>
       writeText(request, response, ready ? 200 : 503, ready ? "ready" : "not ready"),
     );
+  } else if (files && path.startsWith("/files/")) {
+    files(request, response);
   } else if (dialectOf(request)?.startsWith("grpc")) {
     writeRpcError(
       request,

@@ -23,7 +23,7 @@ export type OriginVerdict =
   | { readonly kind: "refused"; readonly status: number; readonly reason: string }
   | { readonly kind: "allowed" | "preflight"; readonly headers: Readonly<Record<string, string>> };
 
-const METHODS = "GET, POST, PUT, OPTIONS";
+const METHODS = "GET, HEAD, POST, PUT, OPTIONS";
 const REQUEST_HEADERS = [
   "Authorization",
   "Content-Type",
@@ -33,12 +33,16 @@ const REQUEST_HEADERS = [
   "Connect-Accept-Encoding",
   "Content-Encoding",
   "Accept-Encoding",
+  "Range",
   "Grpc-Timeout",
   "X-Grpc-Web",
   "X-User-Agent",
   "X-Request-Id",
 ].join(", ");
 const EXPOSED_HEADERS = [
+  "Content-Disposition",
+  "Content-Range",
+  "ETag",
   "Content-Encoding",
   "Connect-Content-Encoding",
   "Grpc-Status",

@@ -2,6 +2,7 @@
 import { fileURLToPath } from "node:url";
 import { createAuthenticator } from "../edge/auth.js";
 import { serveEdge } from "../edge/edge-server.js";
+import { createFilesHandler, type FilesHandlerOptions } from "../edge/files-handler.js";
 import { createOriginPolicy } from "../edge/origin-policy.js";
 import { loadPage } from "../edge/page.js";
 import { systemClock } from "../lib/clock.js";
@@ -18,6 +19,7 @@ export interface ServeChatOptions {
   readonly config: Config;
   readonly logger: Logger;
   readonly services: readonly ServiceBinding[];
+  readonly files: Pick<FilesHandlerOptions, "uploads" | "reads">;
   /** What the page tells people about the stores. */
   readonly labels: { readonly log: string; readonly store: string };
   /** Rejects while a dependency does not answer. */
@@ -52,11 +54,12 @@ export async function serveChat(options: ServeChatOptions): Promise<ChatServers>
     tls: await readTlsFiles(config),
   };
   const { corsOrigins } = config;
+  const files = createFilesHandler({ ...common, ...options.files });
   const auth = config.tokens ? "token" : "none";
   const page = await loadPage({ folder: PAGE_FOLDER, config: { ...options.labels, auth } });
   const edge = await onPort(
     "TURNWIRE_HTTP_PORT",
-    serveEdge({ ...common, port: config.httpPort, corsOrigins, ready, fallback: page }),
+    serveEdge({ ...common, port: config.httpPort, corsOrigins, ready, files, fallback: page }),
   );
   const native = await onPort("TURNWIRE_GRPC_PORT", serveGrpc({ ...common, port: config.grpcPort })).catch(
     async (error: unknown) => {

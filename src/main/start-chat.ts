@@ -111,6 +111,7 @@ export async function startChat(options: StartChatOptions): Promise<RunningChat>
       config,
       logger,
       services: [createChatService(deps, turns), ...documents.services],
+      files: { uploads: documents.uploads, reads: store },
       ready: async (signal) => {
         await Promise.all([store.ping(signal), log.ping(signal), models.ready(signal), tools.ready(signal)]);
       },

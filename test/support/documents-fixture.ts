@@ -7,6 +7,7 @@ import { DocumentStatus, type SourceDocument } from "../../gen/turnwire/chat/v1/
 import { createDocumentService, type DocumentServiceDeps } from "../../src/documents/document-service.js";
 import { Ingest, type IngestOptions } from "../../src/documents/ingest.js";
 import { pgDocumentStore } from "../../src/documents/pg-document-store.js";
+import { createFilesHandler } from "../../src/edge/files-handler.js";
 import { createSafeFetch } from "../../src/egress/safe-fetch.js";
 import { createExtractor, type Extractor, type ExtractorOptions } from "../../src/extract/extractor.js";
 import { createFileService } from "../../src/files/file-service.js";
@@ -14,7 +15,7 @@ import { Uploads, type UploadsOptions } from "../../src/files/uploads.js";
 import { systemClock } from "../../src/lib/clock.js";
 import { newId } from "../../src/lib/ids.js";
 import { silentLogger } from "../../src/lib/log.js";
-import type { Principal } from "../../src/lib/rpc/service-binding.js";
+import type { Authenticate, Principal } from "../../src/lib/rpc/service-binding.js";
 import { Channel } from "../../src/store/db.js";
 import type { Store } from "../../src/store/store.js";
 import { pgUploadStore } from "../../src/store/uploads.js";
@@ -67,12 +68,16 @@ export async function useDocuments(options: DocumentsOptions): Promise<TestDocum
     ...options.ingest,
   });
   const uploads = new Uploads({ store: pgUploadStore(channel), newId, limits: options.uploadLimits });
+  const authenticate: Authenticate = (headers) => principalOf(headers.get("x-user") ?? "acme/alice");
   const edge = await useEdge(
     [
       createDocumentService({ store, files: options.store, ingest, newId, quotas: options.quotas }),
       createFileService({ reads: options.store, uploads }),
     ],
-    { authenticate: (headers) => principalOf(headers.get("x-user") ?? "acme/alice") },
+    {
+      authenticate,
+      files: createFilesHandler({ uploads, reads: options.store, authenticate, logger: silentLogger }),
+    },
   );
   if (options.started !== false) ingest.start();
   let closing: Promise<void> | undefined;
