@@ -146,7 +146,7 @@ export class ChatChunkReader implements EventReader {
       const call = objectOf(delta["function_call"]);
       this.#callFragment("", 0, stringOf(call["name"]), call["arguments"], out);
     }
-    if (Array.isArray(delta["executed_tools"])) this.#serverTools(delta["executed_tools"] as unknown[], out);
+    if (Array.isArray(delta["executed_tools"])) serverTools(delta["executed_tools"] as unknown[], out);
     if (Array.isArray(delta["images"])) this.#images(delta["images"] as unknown[], out);
   }
 
@@ -209,21 +209,6 @@ export class ChatChunkReader implements EventReader {
     this.#answer.callFragment({ id: id || undefined, index, name: name || undefined, args: text }, out);
   }
 
-  /** Tools that the provider ran itself. */
-  #serverTools(tools: readonly unknown[], out: CompletionDelta[]): void {
-    for (const item of tools) {
-      const tool = objectOf(item);
-      const result = tool["output"] ?? undefined;
-      const step = {
-        callId: `server_${uint32Of(tool["index"]) ?? 0}`,
-        name: stringOf(tool["type"]) || stringOf(tool["name"]),
-        argumentsJson: stringOf(tool["arguments"]),
-        done: result !== undefined,
-      };
-      this.#answer.beside(serverToolDelta(result === undefined ? step : { ...step, result }), out);
-    }
-  }
-
   #images(images: readonly unknown[], out: CompletionDelta[]): void {
     for (const item of images) {
       const url = stringOf(objectOf(objectOf(item)["image_url"])["url"]);
@@ -244,6 +229,21 @@ export class ChatChunkReader implements EventReader {
     if (usage) this.#end.setUsage(usage);
     const details = this.#details.result;
     if (details && calls !== "broken") this.#answer.providerState(PROVIDER_STATE, details, out);
+  }
+}
+
+/** Tools that the provider ran itself; the block in which they are told goes on. */
+function serverTools(tools: readonly unknown[], out: CompletionDelta[]): void {
+  for (const item of tools) {
+    const tool = objectOf(item);
+    const result = tool["output"] ?? undefined;
+    const step = {
+      callId: `server_${uint32Of(tool["index"]) ?? 0}`,
+      name: stringOf(tool["type"]) || stringOf(tool["name"]),
+      argumentsJson: stringOf(tool["arguments"]),
+      done: result !== undefined,
+    };
+    out.push(serverToolDelta(result === undefined ? step : { ...step, result }));
   }
 }
 
