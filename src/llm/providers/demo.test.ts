@@ -18,6 +18,7 @@ const text = (value: string) => ({ part: { case: "text" as const, value } });
 const user = (value: string) => ({ role: Role.USER, parts: [text(value)] });
 const CLOCK = { name: "clock", parametersJsonSchema: `{"properties":{"timezone":{}}}` };
 const OPEN_URL = { name: "open_url", parametersJsonSchema: `{"properties":{"urls":{}}}` };
+const SEARCH = { name: "search", parametersJsonSchema: `{"properties":{"queries":{}}}` };
 const OTHER = { name: "other", parametersJsonSchema: "{}" };
 
 async function play(
@@ -52,6 +53,32 @@ describe("demo model", () => {
     const usage = result.deltas.flatMap(({ delta }) => (delta.case === "usage" ? [delta.value.usage] : []));
     expect(usage).toMatchObject([{ inputTokens: 3, estimated: true }]);
     expect(result.deltas.length).toBeGreaterThan(20);
+  });
+
+  test("a question about documents and search offered - searches, then quotes with numbers", async () => {
+    const question = user("What do my documents say about grey herons?");
+    const asked = await play({ messages: [question], tools: [CLOCK, SEARCH] });
+    expect(called(asked)).toEqual([["search", `{"queries":["grey herons"]}`, true]]);
+    const found =
+      "[101] Birds > Herons (page 2)\n# Herons\n\nGrey herons wade.\n\n[102] Water\nHerons need it.\n\n[9] is no passage";
+    const call = {
+      part: { case: "toolCall" as const, value: { callId: "c", name: "search", argumentsJson: "{}" } },
+    };
+    const result = { part: { case: "toolResult" as const, value: { callId: "c", text: found } } };
+    const answer = await play({
+      messages: [question, { role: Role.ASSISTANT, parts: [call] }, { role: Role.TOOL, parts: [result] }],
+      tools: [CLOCK, SEARCH],
+    });
+    expect(answer.text).toContain("- **Birds > Herons (page 2)**: “Grey herons wade.” [101]");
+    expect(answer.text).toContain("- **Water**: “Herons need it.” [102]");
+  });
+
+  test("documents and an address - searches and opens it in one step", async () => {
+    const result = await play({
+      messages: [user("Compare my report on storks with https://a.test/storks")],
+      tools: [CLOCK, OPEN_URL, SEARCH],
+    });
+    expect(called(result).map(([name]) => name)).toEqual(["search", "open_url"]);
   });
 
   test("an address and open_url offered - opens it", async () => {

@@ -1,7 +1,7 @@
 /**
  * The model that needs no key: a fixed play that shows what a turn looks like, and says that it is one. Deterministic: the
- * same conversation gives the same deltas. Reasoning, then a tool call if a fitting tool is offered and none was used yet,
- * else an answer that quotes what the tool said.
+ * same conversation gives the same deltas. Reasoning, then tool calls if fitting tools are offered and none was used yet, else
+ * an answer that quotes what the tools said.
  */
 import { create } from "@bufbuild/protobuf";
 import {
@@ -26,6 +26,8 @@ export interface DemoOptions {
 
 const INTRO = "This is Turnwire's built-in demo: no language model was asked.";
 const MAX_QUOTED_CHARS = 600;
+const MAX_PASSAGES = 3;
+const PASSAGE_CHARS = 240;
 const ARGUMENT_PIECE_CHARS = 12;
 
 export function createDemoProvider(options: DemoOptions, clock: Clock): CompletionProvider {
@@ -56,15 +58,16 @@ interface DemoCall {
 function* play(input: CompletionInput, attempt: number): Generator<CompletionDelta, void, undefined> {
   const question = lastUserText(input.messages);
   const results = resultsAfterQuestion(input.messages);
-  const call = results.length === 0 ? chooseCall(input, question) : undefined;
-  const reasoning = call?.reason ?? reasonToAnswer(results.length);
+  const calls = results.length === 0 ? chooseCalls(input, question) : [];
+  const reasoning = calls.map(({ reason }) => reason).join(" ") || reasonToAnswer(results.length);
   for (const text of words(reasoning)) yield reasoningDelta(0, text);
   let written = reasoning.length;
-  if (call) {
+  for (const [index, call] of calls.entries()) {
     const args = JSON.stringify(call.args);
-    yield* callDeltas(call, args, `demo_${input.messages.length}`);
+    yield* callDeltas(call, args, 1 + index, `demo_${input.messages.length}${"_".repeat(index)}`);
     written += args.length;
-  } else {
+  }
+  if (calls.length === 0) {
     const answer = results.length > 0 ? answerFromResults(results) : plainAnswer(question);
     for (const text of words(answer)) yield contentDelta(1, text);
     written += answer.length;
@@ -78,47 +81,79 @@ function* play(input: CompletionInput, attempt: number): Generator<CompletionDel
   });
   yield usageDelta(usage, attempt);
   yield finishDelta({
-    reason: call ? FinishReason.TOOL_CALLS : FinishReason.STOP,
-    rawReason: call ? "tool_calls" : "stop",
+    reason: calls.length > 0 ? FinishReason.TOOL_CALLS : FinishReason.STOP,
+    rawReason: calls.length > 0 ? "tool_calls" : "stop",
   });
 }
 
 function* callDeltas(
   call: DemoCall,
   args: string,
+  blockIndex: number,
   callId: string,
 ): Generator<CompletionDelta, void, undefined> {
-  yield toolCallDelta({ blockIndex: 1, callId, name: call.tool });
+  yield toolCallDelta({ blockIndex, callId, name: call.tool });
   for (const argumentsFragment of splitText(args, ARGUMENT_PIECE_CHARS)) {
-    yield toolCallDelta({ blockIndex: 1, callId, argumentsFragment });
+    yield toolCallDelta({ blockIndex, callId, argumentsFragment });
   }
-  yield toolCallDelta({ blockIndex: 1, callId, complete: true });
+  yield toolCallDelta({ blockIndex, callId, complete: true });
 }
 
-/** Which tool the question asks for; undefined = none is needed, offered or allowed. */
-function chooseCall(input: CompletionInput, question: string): DemoCall | undefined {
+/** Which tools the question asks for; none = none is needed, offered or allowed. */
+function chooseCalls(input: CompletionInput, question: string): DemoCall[] {
   const mode = input.toolChoice?.mode ?? ToolChoiceMode.UNSPECIFIED;
-  if (mode === ToolChoiceMode.NONE) return undefined;
+  if (mode === ToolChoiceMode.NONE) return [];
   const offered =
     mode === ToolChoiceMode.ONE
       ? input.tools.filter(({ name }) => name === input.toolChoice?.toolName)
       : input.tools;
   const url = /https?:\/\/[^\s<>"'`)\]]+/.exec(question)?.[0].replace(/[.,;:!?]+$/, "");
+  const calls: DemoCall[] = [];
+  const search = offered.find(({ name }) => name === "search");
+  if (search && (mode === ToolChoiceMode.ONE || ABOUT_DOCUMENTS.test(question)))
+    calls.push({
+      tool: search.name,
+      args: { queries: [searchWords(question)] },
+      reason: "The question is about documents, so I search those first.",
+    });
   const openUrl = offered.find(({ name }) => name === "open_url");
   if (openUrl && url !== undefined) {
     const args = "urls" in properties(openUrl.parametersJsonSchema) ? { urls: [url] } : { url };
-    return { tool: openUrl.name, args, reason: "The message holds an address, so I open that page first." };
+    calls.push({
+      tool: openUrl.name,
+      args,
+      reason: "The message holds an address, so I open that page first.",
+    });
   }
+  if (calls.length > 0) return calls;
   const clock = offered.find(({ name }) => name === "clock");
-  if (clock) {
-    return {
-      tool: clock.name,
-      args: zoneArgs(properties(clock.parametersJsonSchema), question),
-      reason: "There is no page to open, so I look at the clock to show what a tool call looks like.",
-    };
-  }
+  if (clock)
+    return [
+      {
+        tool: clock.name,
+        args: zoneArgs(properties(clock.parametersJsonSchema), question),
+        reason: "There is no page to open, so I look at the clock to show what a tool call looks like.",
+      },
+    ];
   const forced = mode === ToolChoiceMode.ONE || mode === ToolChoiceMode.REQUIRED ? offered[0] : undefined;
-  return forced && { tool: forced.name, args: {}, reason: `I was told to use ${forced.name}.` };
+  return forced ? [{ tool: forced.name, args: {}, reason: `I was told to use ${forced.name}.` }] : [];
+}
+
+const ABOUT_DOCUMENTS =
+  /\b(documents?|files?|pdfs?|papers?|reports?|notes?|handbooks?|manuals?|contracts?|search|according to|dokumente?n?|dateie?n?)\b/i;
+const ASKING_WORDS = new Set(
+  (
+    "a about according all and any are can do does for from have i in is it me my of on our please say says search tell " +
+    "that the there they this to was were what when where which who why with you your document documents file files pdf " +
+    "pdfs find"
+  ).split(" "),
+);
+
+/** What to search for: the question without the words that ask. */
+function searchWords(question: string): string {
+  const all = question.replace(/https?:\/\/\S+/g, " ").match(/[\p{L}\p{N}-]+/gu) ?? [];
+  const told = all.filter((word) => !ASKING_WORDS.has(word.toLowerCase()));
+  return (told.length > 0 ? told : all).slice(0, 12).join(" ") || "document";
 }
 
 /** The clock's zone, if the question names one. */
@@ -149,11 +184,30 @@ function plainAnswer(question: string): string {
 
 function answerFromResults(results: readonly ToolResult[]): string {
   const parts = results.map(({ name, text, isError }) => {
+    if (name === "search" && !isError) return answerFromPassages(text);
     const marker = /\[\d+\]/.exec(text)?.[0];
     const verb = isError ? "failed with" : "answered";
     return `The tool${name === "" ? "" : ` \`${name}\``} ${verb}:\n\n${quote(text)}${marker === undefined ? "" : `\n\nSource: ${marker}`}`;
   });
   return `${INTRO}\n\n${parts.join("\n\n")}`;
+}
+
+/** Quotes the first passages of a search result, each with its number. */
+function answerFromPassages(text: string): string {
+  const passages = [...text.matchAll(/^\[(\d+)\] (.+)\n([^]*?)(?=\n\n\[\d+\] |$(?![^]))/gm)].slice(
+    0,
+    MAX_PASSAGES,
+  );
+  if (passages.length === 0) return `I searched your documents:\n\n${quote(text)}`;
+  const quotes = passages.map(([, number, title, body]) => {
+    const line = body!
+      .replace(/\[page \d+ of \d+\]|^#+ .*$/gm, " ")
+      .replace(/\s+/g, " ")
+      .trim();
+    const short = splitText(line, PASSAGE_CHARS)[0] ?? "";
+    return `- **${title}**: “${short}${short.length < line.length ? " ..." : ""}” [${number}]`;
+  });
+  return `This is what your documents say:\n\n${quotes.join("\n")}`;
 }
 
 function quote(text: string): string {
