@@ -35,7 +35,7 @@ export class ActiveTurns {
   readonly #recoveries = new Map<string, Promise<number | undefined>>();
   /** Sends that were admitted and whose accept is under way. */
   readonly #accepting = new Set<Promise<unknown>>();
-  #draining = false;
+  readonly #draining = new AbortController();
   #mayHaveOrphans = false;
 
   constructor(deps: ChatDeps) {
@@ -45,6 +45,11 @@ export class ActiveTurns {
   /** Aborts when the process gives up on its turns. */
   get life(): AbortSignal {
     return this.#life.signal;
+  }
+
+  /** Aborts when the process takes no new turns any more, and those that run have a while to end. */
+  get draining(): AbortSignal {
+    return this.#draining.signal;
   }
 
   get size(): number {
@@ -102,7 +107,7 @@ export class ActiveTurns {
 
   /** Throws OVERLOADED or UNAVAILABLE when no further turn may start here. The first thing that an accept does. */
   admit(): void {
-    if (this.#draining)
+    if (this.draining.aborted)
       throw new TurnError(ErrorCode.UNAVAILABLE, {
         message: "the server is shutting down, try again",
         retryAfterMs: 1_000,
@@ -218,7 +223,7 @@ export class ActiveTurns {
 
   /** No new turns; running ones get `graceMs` to end by themselves, then end as interrupted; then the process gives up. */
   async drain(graceMs: number): Promise<void> {
-    this.#draining = true;
+    this.#draining.abort();
     const { clock } = this.#deps;
     const allEnded = async (): Promise<void> => {
       await Promise.all(this.#accepting);

@@ -120,7 +120,7 @@ export function createChatService(deps: ChatDeps, turns: ActiveTurns): ServiceBi
     },
 
     watch(request, { principal, signal }) {
-      return watch(deps, reader, views, principal, request, signal);
+      return watch({ deps, reader, views, draining: turns.draining }, principal, request, signal);
     },
 
     async stopTurn(request, { principal, signal }) {

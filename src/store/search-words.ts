@@ -21,9 +21,7 @@ const UNSPACED =
 
 export function wordsOf(text: string): string[] {
   const normal = text.slice(0, MAX_CHARS).normalize("NFKC").toLowerCase().slice(0, MAX_CHARS);
-  const words = (normal.match(WORDS) ?? []).flatMap((word) =>
-    word.replace(UNSPACED, " $& ").trim().split(/ +/),
-  );
+  const words = normal.replace(UNSPACED, " $& ").match(WORDS) ?? [];
   return words.filter((word) => word.length <= MAX_WORD_CHARS);
 }
 
