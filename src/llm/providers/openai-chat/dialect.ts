@@ -3,13 +3,13 @@ import type { ModelConfig } from "../../config.js";
 import { objectOf, stringOf, uint32Of, type Json } from "../../json.js";
 import type { DecoderOptions, Dialect, DialectSettings, ListedModel, StreamDecoder } from "../dialect.js";
 import { createFramedDecoder } from "../shared/framed-decoder.js";
+import { openAiEmbedding } from "../shared/openai-embedding.js";
 import { ChatChunkReader } from "./chunk-reader.js";
 import { chatQuirks, quirksOfModel, type ChatQuirks } from "./quirks.js";
 import { buildChatRequest } from "./request.js";
 import type { Vendor } from "./vendors.js";
 
 const MAX_LISTED_MODELS = 1_000;
-const MAX_EMBEDDED_TEXTS = 2_048;
 
 /** The dialect as the server at this address speaks it. Throws INVALID_ARGUMENT for quirks that are wrong. */
 export function createOpenAiChatDialect(settings: DialectSettings): Dialect {
@@ -31,14 +31,11 @@ export function createOpenAiChatDialect(settings: DialectSettings): Dialect {
       modelList: { path: quirks.modelsPath, read: (answer: Json) => readModelList(answer, quirks.vendor) },
     }),
     embedding: {
-      maxInputs: MAX_EMBEDDED_TEXTS,
+      ...openAiEmbedding,
       request: (inputs, model) => ({
+        ...openAiEmbedding.request(inputs, model),
         path: pathOf(quirks.embeddingsPath, quirks, model),
-        headers: {},
-        body: { model: model.upstreamModel, input: inputs, encoding_format: "float" },
-        dropped: [],
       }),
-      read: readEmbeddings,
     },
   };
 }
@@ -75,15 +72,4 @@ function readModelList(answer: Json, vendor: Vendor): ListedModel[] {
     .slice(0, MAX_LISTED_MODELS);
   const preferred = preferredModels.map((id) => models.find((model) => model.id === id)).find(Boolean);
   return preferred ? [preferred, ...models.filter((model) => model !== preferred)] : models;
-}
-
-/** The vectors in the order of the texts, however the server ordered them. */
-function readEmbeddings(answer: Json): { vectors: number[][]; inputTokens: number } {
-  const vectors: number[][] = [];
-  for (const [at, item] of listOf(answer["data"]).entries()) {
-    const values = item["embedding"];
-    if (Array.isArray(values)) vectors[uint32Of(item["index"]) ?? at] = values.map(Number);
-  }
-  const usage = objectOf(answer["usage"]);
-  return { vectors, inputTokens: uint32Of(usage["prompt_tokens"]) ?? uint32Of(usage["total_tokens"]) ?? 0 };
 }
