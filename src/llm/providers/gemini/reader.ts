@@ -11,6 +11,7 @@ import {
 } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { ErrorCode, FinishReason } from "../../../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError, type KnownErrorCode } from "../../../lib/errors.js";
+import { mediaDelta } from "../../deltas.js";
 import { objectOf, objectsOf, stringOf, uint32Of, type Json } from "../../json.js";
 import type { DecoderOptions, EventReader } from "../dialect.js";
 import { AnswerEnd } from "../shared/answer-end.js";
@@ -20,6 +21,9 @@ import type { CallsEnd } from "../shared/tool-call-assembler.js";
 import { addCitations, addGrounding, type TextBlock } from "./grounding.js";
 import { PartialArguments } from "./partial-args.js";
 import { GEMINI_STATE, type GeminiState } from "./state.js";
+
+/** Base64 of one file: a message of the stream holds it whole. */
+const MAX_MEDIA_CHARS = 4 * 1024 * 1024 - 64 * 1024;
 
 interface OpenCall {
   readonly callId: string;
@@ -187,17 +191,18 @@ export class GeminiReader implements EventReader {
     if (part["thought"] === true) return; // a sketch of the reasoning
     const inline = objectOf(part["inlineData"]);
     const file = objectOf(part["fileData"]);
+    const base64 = stringOf(inline["data"]);
+    if (base64.length > MAX_MEDIA_CHARS) {
+      this.#end.warn("the model made a file that is too large, it was left out", out);
+      return;
+    }
     const value = create(MediaPartSchema, {
       mediaType: (stringOf(inline["mimeType"]) || stringOf(file["mimeType"])).slice(0, 255),
       source: part["inlineData"]
-        ? { case: "data", value: Buffer.from(stringOf(inline["data"]), "base64") }
+        ? { case: "data", value: Buffer.from(base64, "base64") }
         : { case: "url", value: stringOf(file["fileUri"]).slice(0, 8_192) },
-      name: (stringOf(inline["displayName"]) || stringOf(file["displayName"])).slice(0, 60),
     });
-    this.#answer.beside(
-      { $typeName: "turnwire.llm.v1.CompletionDelta", delta: { case: "media", value } },
-      out,
-    );
+    this.#answer.beside(mediaDelta(value), out);
   }
 
   #keep(state: GeminiState, out: CompletionDelta[]): void {
