@@ -34,11 +34,11 @@ export function openItem(item: Json, parts: AnswerParts, out: CompletionDelta[])
   return serverItem(item, parts, out) ?? IGNORED;
 }
 
-/** An item whose start was lost, if its event tells what it is. */
-export function itemOfEvent(type: string, parts: AnswerParts): OutputItem {
-  if (type.startsWith("response.output_text.") || type.startsWith("response.refusal."))
-    return new Message(parts);
-  return type.startsWith("response.reasoning_") ? new Reasoning(parts) : IGNORED;
+/** An item whose start was lost; undefined = its event does not tell what it is. */
+export function itemOfEvent(type: string, value: Json, parts: AnswerParts): OutputItem | undefined {
+  const isText = type.startsWith("response.output_text.") || type.startsWith("response.refusal.");
+  if (isText || objectOf(value["part"])["type"] === "output_text") return new Message(parts);
+  return type.startsWith("response.reasoning_") ? new Reasoning(parts) : undefined;
 }
 
 const IGNORED: OutputItem = { event: () => undefined, done: () => undefined };

@@ -116,7 +116,8 @@ export class ResponseReader implements EventReader {
     const place = this.#placeOf(value);
     let item = this.#open.get(place);
     if (!item) {
-      item = itemOfEvent(type, this.#parts);
+      item = itemOfEvent(type, value, this.#parts);
+      if (!item) return;
       this.#open.set(place, item);
       this.#itemSeen = true;
     }
