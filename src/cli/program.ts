@@ -10,9 +10,17 @@ import {
   type StopOptions,
 } from "./commands/catalogue.js";
 import { chat, type ChatOptions } from "./commands/chat.js";
+import {
+  addDocuments,
+  cancelDocument,
+  deleteDocument,
+  getDocument,
+  listDocuments,
+  type AddOptions,
+} from "./commands/documents.js";
 import { replay, tail, type TailOptions } from "./commands/tail.js";
 import type { CliContext } from "./context.js";
-import { CliError, ExitCode } from "./exit-codes.js";
+import type { ExitCode } from "./exit-codes.js";
 
 /** Options that every command takes. */
 export interface GlobalOptions {
@@ -26,10 +34,10 @@ export type RunCommand = (command: (context: CliContext) => Promise<ExitCode>) =
 
 const EXIT_CODES = `
 Exit codes:
-  0    done; chat and tail: the turn completed
-  1    the turn did not complete (error, interrupted, deadline, stopped by somebody else)
+  0    done; chat and tail: the turn completed; documents add: all are ready
+  1    the turn did not complete (error, interrupted, deadline, stopped by somebody else), or a document failed
   2    the command line makes no sense
-  3    no such session, turn or model
+  3    no such session, turn, model or document
   4    no Turnwire server can be reached
   5    the token is missing or wrong
   6    the server refused the request
@@ -38,7 +46,7 @@ Exit codes:
   130  interrupted with Ctrl-C
 
 With --json each line of standard output is one JSON object (proto3 JSON): a packet for chat, tail and replay, a session,
-message, model or tool for the lists. Everything else goes to standard error.`;
+message, model, tool or document for the lists. Everything else goes to standard error.`;
 
 /** Builds the command line. `run` is told what to do once arguments are parsed. */
 export function createProgram(
@@ -122,16 +130,49 @@ export function createProgram(
       run((context) => stop(turn, options, context)),
     );
 
-  program
-    .command("documents")
-    .description("source documents (comes with a later version)")
-    .allowExcessArguments()
-    .allowUnknownOption()
-    .action(() => {
-      throw new CliError(ExitCode.NOT_BUILT, "documents come with a later version of Turnwire");
-    });
-
+  addDocumentCommands(program, run);
   return program;
+}
+
+function addDocumentCommands(program: Command, run: RunCommand): void {
+  const documents = program.command("documents").description("documents that answers can be found in");
+  documents
+    .command("add")
+    .description("add files, addresses or standard input (-), and wait until they can be found")
+    .argument("<source...>", "file, http or https address, or -")
+    .option("--title <title>", "title for people")
+    .option("--tag <tag>", "tag; may be repeated", collect, [])
+    .option("--type <mime>", "MIME type; default: found out")
+    .option("--no-wait", "do not wait until it is indexed")
+    .action((sources: string[], options: AddOptions) =>
+      run((context) => addDocuments(sources, options, context)),
+    );
+  documents
+    .command("list")
+    .description("your documents, newest first")
+    .option("--limit <count>", "at most so many", count, 50)
+    .option("--query <words>", "words of the title")
+    .action((options: { readonly limit: number; readonly query?: string }) =>
+      run((context) => listDocuments(options, context)),
+    );
+  documents
+    .command("get")
+    .description("a document's text")
+    .argument("<id>")
+    .option("--from <position>", "first character wanted, as citations name it", seq, 0)
+    .action((id: string, options: { readonly from: number }) =>
+      run((context) => getDocument(id, options, context)),
+    );
+  documents
+    .command("cancel")
+    .description("stop indexing a document")
+    .argument("<id>")
+    .action((id: string) => run((context) => cancelDocument(id, context)));
+  documents
+    .command("delete")
+    .description("delete a document and its passages")
+    .argument("<id>")
+    .action((id: string) => run((context) => deleteDocument(id, context)));
 }
 
 function collect(value: string, previous: readonly string[]): string[] {

@@ -6,6 +6,7 @@ import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { createClient, type Client, type Transport } from "@connectrpc/connect";
 import {
   ChatService,
+  DocumentService,
   FileService,
   SendMessageRequestSchema,
   StopTurnRequestSchema,
@@ -78,6 +79,8 @@ export interface TurnwireClient {
   readonly api: Client<typeof ChatService>;
   /** Every RPC of FileService. Errors are TurnwireClientError. */
   readonly files: Client<typeof FileService>;
+  /** Every RPC of DocumentService. Errors are TurnwireClientError. */
+  readonly documents: Client<typeof DocumentService>;
 }
 
 const STOP_ATTEMPTS = 6;
@@ -122,6 +125,7 @@ export function createTurnwireClient(options: TurnwireClientOptions): TurnwireCl
   return {
     api,
     files,
+    documents: createClient(DocumentService, transport),
     stop,
     send(request, { signal } = {}) {
       const message = create(SendMessageRequestSchema, request);

@@ -1,6 +1,5 @@
 /** The commands that list and look up: sessions, models, tools; and stop. */
-import { toJsonString, type DescMessage, type MessageShape } from "@bufbuild/protobuf";
-import { timestampDate, type Timestamp } from "@bufbuild/protobuf/wkt";
+import { toJsonString } from "@bufbuild/protobuf";
 import { StopTurnResponseSchema } from "../../../gen/turnwire/chat/v1/chat_service_pb.js";
 import {
   MessageRole,
@@ -14,10 +13,7 @@ import { ToolSchema } from "../../../gen/turnwire/tool/v1/tool_service_pb.js";
 import type { StopTarget } from "../../client/index.js";
 import type { CliContext } from "../context.js";
 import { CliError, ExitCode } from "../exit-codes.js";
-import { table } from "../table.js";
-import { printable } from "../terminal.js";
-
-const PAGE_SIZE = 50;
+import { oneLine, PAGE_SIZE, pages, printRows, time } from "./list.js";
 
 export async function listSessions(
   options: { readonly limit: number },
@@ -125,36 +121,6 @@ function stopTarget(turnId: string | undefined, { session, request }: StopOption
   return target;
 }
 
-/** Collects pages until there are no more, or enough. */
-async function pages<P extends { readonly nextPageToken: string }, T>(
-  fetchPage: (pageToken: string) => Promise<P>,
-  itemsOf: (page: P) => readonly T[],
-  limit = Number.POSITIVE_INFINITY,
-): Promise<T[]> {
-  const items: T[] = [];
-  let pageToken = "";
-  do {
-    const page = await fetchPage(pageToken);
-    items.push(...itemsOf(page));
-    if (page.nextPageToken === pageToken) break; // a server that repeats its token would never end
-    pageToken = page.nextPageToken;
-  } while (pageToken && items.length < limit);
-  return items.slice(0, Math.min(items.length, limit));
-}
-
-async function printRows<D extends DescMessage>(
-  schema: D,
-  items: readonly MessageShape<D>[],
-  none: string,
-  { terminal, json }: CliContext,
-  row: (item: MessageShape<D>) => string[],
-): Promise<ExitCode> {
-  if (items.length === 0 && !json) await terminal.aside(none);
-  const lines = json ? items.map((item) => toJsonString(schema, item)) : table(items.map(row));
-  for (const line of lines) await terminal.line(line);
-  return ExitCode.OK;
-}
-
 function abilities(model: Model): string {
   const words = [
     model.contextTokens > 0 ? `${model.contextTokens} tokens` : "",
@@ -173,13 +139,4 @@ function author(message: Message): string {
 
 function textOf(message: Message): string {
   return message.role === MessageRole.USER ? (message.input?.text ?? "") : (message.answer?.text ?? "");
-}
-
-function time(timestamp: Timestamp | undefined): string {
-  return timestamp ? timestampDate(timestamp).toISOString().slice(0, 16).replace("T", " ") : "";
-}
-
-/** One line without control characters: titles and descriptions come from models and peers. */
-function oneLine(text: string): string {
-  return printable(text.replace(/\s+/g, " ")).trim();
 }
