@@ -12,7 +12,7 @@ import { DEFAULT_REASONING_TAGS } from "./providers/shared/reasoning-tags.js";
 
 const MODEL_KEYS = [
   ...["id", "provider", "upstreamModel", "aliases", "displayName", "contextTokens", "maxOutputTokens"],
-  ...["modalities", "reasoning", "tools", "thinkTags", "access"],
+  ...["modalities", "reasoning", "tools", "thinkTags", "startsThinking", "access"],
 ];
 const MAX_TOKENS = 0xffffffff;
 const MAX_ID_BYTES = 256;
@@ -37,6 +37,7 @@ export function readModel(
     reasoning: node.optional("reasoning")?.flag(),
     tools: node.optional("tools")?.flag(),
     reasoningTags: readTags(node.optional("thinkTags"), tags),
+    startsInReasoning: node.optional("startsThinking")?.flag() ?? false,
     access: node.optional("access")?.texts() ?? [],
   };
 }

@@ -87,6 +87,8 @@ export interface ModelConfig {
   readonly tools: boolean | undefined;
   /** Names of the tags in which the server leaves reasoning in the text; [] = it does not. */
   readonly reasoningTags: readonly string[];
+  /** The prompt opens such a tag: answers begin inside it. */
+  readonly startsInReasoning: boolean;
   /** Who may use it: groups, "tenant:NAME", "user:TENANT/NAME"; [] = everybody. */
   readonly access: readonly string[];
   /** undefined = unknown. */
@@ -182,6 +184,7 @@ export function modelOf(id: string, provider: string): ModelConfig {
     reasoning: undefined,
     tools: undefined,
     reasoningTags: [],
+    startsInReasoning: false,
     access: [],
     price: undefined,
   };

@@ -51,7 +51,7 @@ providers:
     apiKeyEnv: LOCAL_KEY
     headers: { x-a: b }
     quirks: { streamUsage: false }
-    models: [plain, { id: full, upstreamModel: u, aliases: [f], displayName: Full, contextTokens: 9, maxOutputTokens: 8, reasoning: true, tools: false, thinkTags: true }]
+    models: [plain, { id: full, upstreamModel: u, aliases: [f], displayName: Full, contextTokens: 9, maxOutputTokens: 8, reasoning: true, tools: false, thinkTags: true, startsThinking: true }]
   - { name: show, api: demo, deltaDelayMs: 0 }
 models:
   - { id: third, provider: local }
@@ -90,6 +90,7 @@ models:
       reasoning: true,
       tools: false,
       reasoningTags: ["think", "thinking", "thought", "reasoning"],
+      startsInReasoning: true,
     });
   });
 

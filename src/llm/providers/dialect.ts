@@ -37,6 +37,8 @@ export interface DecoderOptions {
   readonly reasoningTags: readonly string[];
   /** The previous answer ended inside such a tag. */
   readonly reasoningOpen: boolean;
+  /** The prompt opened such a tag: the answer begins inside it. Default false. */
+  readonly startsInReasoning?: boolean;
   /** Largest single event, and largest answer that is not streamed. */
   readonly maxEventBytes: number;
   readonly maxResponseBytes: number;

@@ -33,6 +33,8 @@ import type {
 
 /** How long usage and the end mark may take once the server said how the answer ended. */
 const AFTER_FINISH_MS = 2_000;
+/** Requests at once for texts that one request cannot hold. */
+const EMBED_REQUESTS = 4;
 
 export interface HttpProviderConfig {
   readonly name: string;
@@ -118,12 +120,26 @@ async function listModels(server: Server, signal: AbortSignal): Promise<readonly
   return modelList.read(await askOnce(server, { path: modelList.path, headers: {} }, undefined, signal));
 }
 
+/** In as many requests as the server needs; the vectors are in the order of the texts. */
 async function embed(
   server: Server,
   embedding: NonNullable<Dialect["embedding"]>,
   { inputs, model, apiKey, signal }: EmbedCall,
 ): Promise<EmbedResult> {
-  return embedding.read(await askOnce(server, embedding.request(inputs, model), apiKey, signal));
+  const ask = async (texts: readonly string[]): Promise<EmbedResult> =>
+    embedding.read(await askOnce(server, embedding.request(texts, model), apiKey, signal));
+  const size = embedding.maxInputs ?? inputs.length;
+  const vectors: (readonly number[])[] = [];
+  let inputTokens = 0;
+  for (let from = 0; from < inputs.length; from += size * EMBED_REQUESTS) {
+    const starts = Array.from({ length: EMBED_REQUESTS }, (_, at) => from + at * size);
+    const texts = starts.map((start) => inputs.slice(start, start + size)).filter(({ length }) => length > 0);
+    for (const part of await Promise.all(texts.map(ask))) {
+      vectors.push(...part.vectors);
+      inputTokens += part.inputTokens;
+    }
+  }
+  return { vectors, inputTokens };
 }
 
 async function countTokens(
@@ -236,6 +252,7 @@ async function openAnswer({
     newCallId: () => `call_${newId()}`,
     secrets,
     reasoningTags: call.model.reasoningTags,
+    startsInReasoning: call.model.startsInReasoning,
     reasoningOpen: call.input.reasoningOpen,
     maxEventBytes: limits.maxEventBytes,
     maxResponseBytes: limits.maxResponseBytes,

@@ -333,6 +333,12 @@ const CHUNKS: readonly Row[] = [
     options: { reasoningTags: DEFAULT_REASONING_TAGS },
   },
   {
+    name: "think tag that the prompt opened",
+    body: text("hm") + text("m</think>\n\na") + stop,
+    want: { reasoning: "hmm", text: "a", reasoningOpen: false },
+    options: { reasoningTags: DEFAULT_REASONING_TAGS, startsInReasoning: true },
+  },
+  {
     name: "think tag left open",
     body: text("<think>a") + choice({}, "length"),
     want: { reasoning: "a", reasoningOpen: true, finish: "length" },

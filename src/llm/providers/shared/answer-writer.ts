@@ -24,6 +24,8 @@ export interface AnswerWriterOptions {
   readonly reasoningTags: readonly string[];
   /** The previous answer ended inside such a tag. */
   readonly reasoningOpen: boolean;
+  /** The prompt opened such a tag. Default false. */
+  readonly startsInReasoning?: boolean;
 }
 
 /** Provider state of one answer, as JSON. */

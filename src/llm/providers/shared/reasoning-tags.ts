@@ -33,9 +33,10 @@ export interface ReasoningTagOptions {
 export function createTagSplitter(options: {
   readonly reasoningTags: readonly string[];
   readonly reasoningOpen: boolean;
+  readonly startsInReasoning?: boolean;
 }): ReasoningTagSplitter | undefined {
-  const { reasoningTags: names, reasoningOpen } = options;
-  return names.length > 0 ? new ReasoningTagSplitter({ names, reasoningOpen }) : undefined;
+  const { reasoningTags: names, reasoningOpen, startsInReasoning = false } = options;
+  return names.length > 0 ? new ReasoningTagSplitter({ names, reasoningOpen, startsInReasoning }) : undefined;
 }
 
 export class ReasoningTagSplitter {
