@@ -1,11 +1,14 @@
 /** One model's answer: its groups, what goes on, its sources, its end. */
 import { memo, useId, type ReactNode } from "react";
-import type { LaneView } from "../../client/view.js";
+import type { LaneView, StatusView } from "../../client/view.js";
 import { EndLine } from "./end-line.js";
 import { GroupList, Notice } from "./group-list.js";
 import { Sources } from "./sources.js";
 import { FileButtons } from "./tool-body-view.js";
 import { CitationsContext, useTurnActions } from "./turn-actions.js";
+
+/** What the groups themselves show while it goes on. */
+const SHOWN_ELSEWHERE: ReadonlySet<StatusView["kind"]> = new Set(["writing", "tool", "reasoning"]);
 
 /** Draws one lane. Beside others it has a heading and can be picked. */
 export const Lane = memo(function Lane(props: {
@@ -36,7 +39,7 @@ export const Lane = memo(function Lane(props: {
       <CitationsContext value={lane.citations}>
         <GroupList groups={lane.groups} />
       </CitationsContext>
-      {lane.status && lane.status.kind !== "writing" && <StatusLine text={lane.status.text} />}
+      {lane.status && !SHOWN_ELSEWHERE.has(lane.status.kind) && <StatusLine text={lane.status.text} />}
       {lane.notices.map((notice) => (
         <Notice key={notice.key} notice={notice} />
       ))}

@@ -1,6 +1,6 @@
 /** The calls of one step: one card, or tabs when there are several. */
 import { memo, useId, useState, type KeyboardEvent, type ReactNode } from "react";
-import { callStatusWords, callTitle, type ToolGroup as ToolGroupView } from "../../client/view.js";
+import { callStatusWords, type ToolGroup as ToolGroupView } from "../../client/view.js";
 import { isRunning, StatusDot, ToolCard, type RenderGroups } from "./tool-card.js";
 
 /** Draws the calls of one step. Arrow keys move between tabs. */
@@ -41,7 +41,7 @@ export const ToolGroup = memo(function ToolGroup(props: {
             onClick={() => setChosen(call.key)}
           >
             <StatusDot status={call.status} />
-            {callTitle(call)}
+            {call.name}
             <span className="hidden-text">{isRunning(call) ? "running" : callStatusWords(call.status)}</span>
           </button>
         ))}

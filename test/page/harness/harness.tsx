@@ -17,18 +17,22 @@ import "../../../src/web/style/tokens.css";
 import "../../../src/web/style/base.css";
 
 /** What a streamed answer came to. */
-export interface StreamResult {
-  /** Text of the fold. */
-  readonly foldText: string;
-  /** Text that the page shows, and that it would show of the whole text at once. */
-  readonly shownText: string;
-  readonly expectedText: string;
+export interface StreamFigures {
   /** Long tasks: start and duration, milliseconds since the first packet. */
   readonly longTasks: readonly { readonly startMs: number; readonly durationMs: number }[];
   /** How often the view was made, and how long that and the drawing took at most, milliseconds. */
   readonly updates: number;
   readonly maxUpdateMs: number;
   readonly durationMs: number;
+}
+
+/** What is there at the end. */
+export interface Texts {
+  /** Text of the fold. */
+  readonly foldText: string;
+  /** Text that the page shows, and that it would show of the whole text at once. */
+  readonly shownText: string;
+  readonly expectedText: string;
 }
 
 const calls: [name: string, ...args: unknown[]][] = [];
@@ -94,7 +98,7 @@ function answerPackets(text: string, count: number): Packet[] {
   return payloads.map((init, i) => create(PacketSchema, { ...init, seq: i + 1 }));
 }
 
-let streamed: { half: Promise<void>; goOn: () => void; done: Promise<StreamResult> } | undefined;
+let streamed: { half: Promise<void>; goOn: () => void; done: Promise<StreamFigures> } | undefined;
 
 /** Streams an answer: `count` packets at `perSecond`. At half time it waits for `resume`, so that the heap can be looked at. */
 function startStream(text: string, count: number, perSecond: number): void {
@@ -108,16 +112,13 @@ function startStream(text: string, count: number, perSecond: number): void {
     await stream(packets.slice(0, packets.length >> 1), perSecond);
     reachedHalf();
     await resumed;
-    const result = await stream(packets.slice(packets.length >> 1), perSecond);
-    return { ...result, ...texts(text) };
+    return stream(packets.slice(packets.length >> 1), perSecond);
   })();
   streamed = { half, goOn: () => goOn(), done };
 }
 
-type Figures = Pick<StreamResult, "longTasks" | "updates" | "maxUpdateMs" | "durationMs">;
-
 /** Feeds packets as a connection would: a few each few milliseconds, catching up after a pause. */
-async function stream(packets: readonly Packet[], perSecond: number): Promise<Figures> {
+async function stream(packets: readonly Packet[], perSecond: number): Promise<StreamFigures> {
   const longTasks: { startMs: number; durationMs: number }[] = [];
   const beganMs = performance.now();
   const observer = new PerformanceObserver((list) => {
@@ -152,7 +153,7 @@ async function stream(packets: readonly Packet[], perSecond: number): Promise<Fi
   return { longTasks, updates, maxUpdateMs, durationMs: performance.now() - beganMs };
 }
 
-function texts(text: string): Pick<StreamResult, "foldText" | "shownText" | "expectedText"> {
+function texts(text: string): Texts {
   const once = document.createElement("div");
   const onceRoot = createRoot(once);
   flushSync(() => onceRoot.render(<Markdown text={text} />));
@@ -175,8 +176,8 @@ const harness = {
     streamed!.goOn();
     return streamed!.done;
   },
+  texts,
   calls: () => calls,
-  text: () => state.lanes[0]?.text ?? "",
 };
 
 /** What tests find on the window. */

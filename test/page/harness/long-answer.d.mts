@@ -1,9 +1,16 @@
 import type { Browser } from "playwright-core";
-import type { StreamResult } from "./harness.js";
+import type { StreamFigures, Texts } from "./harness.js";
+
+export interface LongAnswer extends StreamFigures, Texts {
+  readonly heapHalf: number;
+  readonly heapEnd: number;
+  readonly longestTaskCpuMs: number;
+  readonly cpuMs: number;
+}
 
 export function longMarkdown(chars: number): string;
 export function streamLongAnswer(
   browser: Browser,
   url: string,
   options: { readonly chars: number; readonly packets: number; readonly perSecond: number },
-): Promise<StreamResult & { readonly heapHalf: number; readonly heapEnd: number }>;
+): Promise<LongAnswer>;

@@ -33,8 +33,10 @@ export function longMarkdown(chars) {
 }
 
 /**
- * Streams one answer into a fresh page at \`url\`. Returns the harness's figures, with the heap after a collection at half time
- * and at the end, in bytes.
+ * Streams one answer into a fresh page at `url`. Returns the harness's figures of the second half and its texts at the end,
+ * with the heap after a collection at half time and at the end (bytes), and the CPU times of the renderer's main thread in
+ * the second half: of its longest task and of all of them (milliseconds). Unlike the length of a task, these do not depend
+ * on what else the machine does.
  */
 export async function streamLongAnswer(browser, url, { chars, packets, perSecond }) {
   const page = await browser.newPage();
@@ -46,16 +48,35 @@ export async function streamLongAnswer(browser, url, { chars, packets, perSecond
       await cdp.send("HeapProfiler.collectGarbage");
       return (await cdp.send("Runtime.getHeapUsage")).usedSize;
     };
+    const text = longMarkdown(chars);
     await page.evaluate(
-      ([text, count, rate]) => window.harness.startStream(text, count, rate),
-      [longMarkdown(chars), packets, perSecond],
+      ([whole, count, rate]) => window.harness.startStream(whole, count, rate),
+      [text, packets, perSecond],
     );
     await page.evaluate(() => window.harness.half());
     const heapHalf = await heap();
-    const result = await page.evaluate(() => window.harness.resume());
+    await browser.startTracing(page, { categories: ["toplevel"] });
+    const figures = await page.evaluate(() => window.harness.resume());
+    const trace = await browser.stopTracing();
     const heapEnd = await heap();
-    return { ...result, heapHalf, heapEnd };
+    const texts = await page.evaluate((whole) => window.harness.texts(whole), text);
+    return { ...figures, ...texts, ...mainThreadCpu(trace), heapHalf, heapEnd };
   } finally {
     await page.close();
   }
+}
+
+function mainThreadCpu(trace) {
+  const { traceEvents } = JSON.parse(trace.toString());
+  const threadOf = ({ pid, tid }) => `${pid}/${tid}`;
+  const main = new Set(
+    traceEvents
+      .filter(({ name, args }) => name === "thread_name" && args.name === "CrRendererMain")
+      .map(threadOf),
+  );
+  const cpuMs = traceEvents
+    .filter((event) => event.name === "ThreadControllerImpl::RunTask" && main.has(threadOf(event)))
+    .map(({ tdur = 0 }) => tdur / 1_000);
+  if (cpuMs.length === 0) throw new Error("the browser's trace has no tasks of its main thread");
+  return { longestTaskCpuMs: Math.max(...cpuMs), cpuMs: cpuMs.reduce((sum, ms) => sum + ms, 0) };
 }
