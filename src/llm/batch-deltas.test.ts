@@ -1,8 +1,18 @@
-import { toBinary } from "@bufbuild/protobuf";
+import { create, toBinary } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
-import { StreamCompletionResponseSchema } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import {
+  ProviderStateSchema,
+  StreamCompletionResponseSchema,
+} from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { batchDeltas, MAX_RESPONSE_BYTES } from "./batch-deltas.js";
-import { contentDelta, modelSelectedDelta, reasoningDelta, refusalDelta, toolCallDelta } from "./deltas.js";
+import {
+  contentDelta,
+  modelSelectedDelta,
+  providerStateDelta,
+  reasoningDelta,
+  refusalDelta,
+  toolCallDelta,
+} from "./deltas.js";
 
 test("small deltas stay together, in one message, untouched", () => {
   const deltas = [modelSelectedDelta("m"), contentDelta(0, "a"), contentDelta(0, "b")];
@@ -41,4 +51,11 @@ test("large texts are cut between code points; no message is larger than the lim
   expect(calls.map(({ name }) => name).filter(Boolean)).toEqual(["f"]);
   expect(calls.map(({ complete }) => complete)).toEqual(calls.map((_, at) => at === calls.length - 1));
   expect(deltas.every((delta) => delta.case !== "reasoning" || delta.value.summary)).toBe(true);
+});
+
+test("payloads that cannot be cut fill a message; a large one is a message of its own", () => {
+  const state = (bytes: number) =>
+    providerStateDelta(create(ProviderStateSchema, { provider: "p", data: new Uint8Array(bytes) }));
+  const deltas = [contentDelta(0, "a"), state(40_000), state(40_000), state(150_000), contentDelta(0, "b")];
+  expect(batchDeltas(deltas).map((batch) => batch.deltas.length)).toEqual([2, 1, 1, 1]);
 });

@@ -12,14 +12,14 @@ const MAX_TEXT_CHARS = 16 * 1024;
 const BYTES_PER_CHAR = 3;
 const BYTES_PER_DELTA = 64;
 
-/** The deltas in messages of at most 64 KiB; long texts are cut between code points. Other payloads are left whole. */
+/** The deltas in messages of at most 64 KiB; long texts are cut between code points. Other payloads are left whole: a larger one is a message of its own. */
 export function batchDeltas(deltas: readonly CompletionDelta[]): StreamCompletionResponse[] {
   const batches: StreamCompletionResponse[] = [];
   let batch: CompletionDelta[] = [];
   let bytes = 0;
   for (const delta of deltas) {
     for (const piece of textOf(delta).length > MAX_TEXT_CHARS ? cut(delta) : [delta]) {
-      const size = BYTES_PER_DELTA + textOf(piece).length * BYTES_PER_CHAR;
+      const size = BYTES_PER_DELTA + textOf(piece).length * BYTES_PER_CHAR + wholeBytes(piece);
       if (bytes + size > MAX_RESPONSE_BYTES && batch.length > 0) {
         batches.push(responseOf(batch));
         batch = [];
@@ -49,6 +49,22 @@ function textOf({ delta }: CompletionDelta): string {
       return delta.value;
     default:
       return "";
+  }
+}
+
+/** Of a payload that cannot be cut. */
+function wholeBytes({ delta }: CompletionDelta): number {
+  switch (delta.case) {
+    case "providerState":
+      return delta.value.data.length;
+    case "serverToolCall":
+      return (delta.value.argumentsJson.length + delta.value.resultJson.length) * BYTES_PER_CHAR;
+    case "media":
+      return delta.value.source.case === "data" ? delta.value.source.value.length : 0;
+    case "citation":
+      return (delta.value.document?.snippet.length ?? 0) * BYTES_PER_CHAR;
+    default:
+      return 0;
   }
 }
 

@@ -6,17 +6,15 @@
  */
 import type { CompletionDelta } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { objectOf, stringOf, uint32Of, type Json } from "../../json.js";
-import type { BlockWriter, CallBlock, TextBlock } from "../shared/block-writer.js";
+import type { CallBlock, TextBlock } from "../shared/block-writer.js";
 import { pushState } from "../shared/provider-state.js";
 import type { SourceCollector } from "../shared/source-collector.js";
 import { PROVIDER_STATE, type OutputItem } from "./item.js";
-import { serverItem, type ServerCalls } from "./server-items.js";
+import { serverItem, type ServerParts } from "./server-items.js";
 
 /** What the items of one answer share. */
-export interface AnswerParts {
-  readonly writer: BlockWriter;
+export interface AnswerParts extends ServerParts {
   readonly sources: SourceCollector;
-  readonly serverCalls: ServerCalls;
   /** Calls that the server called completed. */
   readonly completed: CallBlock[];
   /** Show reasoning that is no summary. */

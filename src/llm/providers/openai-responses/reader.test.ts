@@ -362,6 +362,10 @@ describe("responses answers - reasoning and the server's tools", () => {
     expect(valuesOf(deltas, "media")).toMatchObject([
       { mediaType: "image/webp", source: { case: "data", value: Buffer.from("hi") } },
     ]);
+    const large = { ...image, result: "a".repeat(4 * 1024 * 1024 + 4) };
+    expect(valuesOf(deltasOf(bodyOf([created, done(0, large), completed()])), "warning")).toMatchObject([
+      { message: "the model made an image that is too large, it was left out" },
+    ]);
     expect(valuesOf(deltas, "serverToolCall").map((value) => value)).toMatchObject([
       { name: "image_generation" },
       { resultJson: `{"partial_image":0}`, done: false },

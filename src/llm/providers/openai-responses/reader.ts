@@ -36,12 +36,16 @@ export class ResponseReader implements EventReader {
     const { attempt, secrets, rawReasoning } = options;
     const writer = new BlockWriter(options);
     const sources = new SourceCollector();
-    this.#parts = { writer, sources, serverCalls: new Map(), completed: [], rawReasoning };
-    this.#end = new AnswerEnd(writer, {
+    const end = new AnswerEnd(writer, {
       attempt,
       secrets,
       beforeEnd: (out, how) => this.#beforeEnd(out, how),
     });
+    this.#end = end;
+    this.#parts = {
+      ...{ writer, sources, serverCalls: new Map(), completed: [], rawReasoning },
+      warn: (message, out) => end.warn(message, out),
+    };
   }
 
   get ended(): boolean {

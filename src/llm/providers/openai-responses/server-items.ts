@@ -11,11 +11,19 @@ import { pushState } from "../shared/provider-state.js";
 import { serverToolDelta } from "../shared/server-tools.js";
 import { PROVIDER_STATE, type OutputItem } from "./item.js";
 
-/** A larger image does not fit a message between services. */
+/** Base64 of one image: a message between services holds it whole. */
 const MAX_IMAGE_CHARS = 4 * 1024 * 1024;
 
 /** Ids of calls that wait for an item with their output, by the tool. */
 export type ServerCalls = Map<string, string>;
+
+/** What of the answer these items need. */
+export interface ServerParts {
+  readonly writer: BlockWriter;
+  readonly serverCalls: ServerCalls;
+  /** Says that something was left out. */
+  readonly warn: (message: string, out: CompletionDelta[]) => void;
+}
 
 interface ServerKind {
   readonly name: (item: Json) => string;
@@ -48,11 +56,7 @@ const OUTPUTS: ReadonlyMap<string, { readonly name: string; readonly result: (it
   ]);
 
 /** The item; undefined = it is no tool of the server. */
-export function serverItem(
-  item: Json,
-  parts: { readonly writer: BlockWriter; readonly serverCalls: ServerCalls },
-  out: CompletionDelta[],
-): OutputItem | undefined {
+export function serverItem(item: Json, parts: ServerParts, out: CompletionDelta[]): OutputItem | undefined {
   const type = stringOf(item["type"]);
   const call = CALLS.get(type);
   if (call) return new ServerCall(item, call, parts, out);
@@ -73,20 +77,15 @@ class ServerCall implements OutputItem {
   readonly #kind: ServerKind;
   readonly #callId: string;
   readonly #name: string;
-  readonly #writer: BlockWriter;
+  readonly #parts: ServerParts;
 
-  constructor(
-    item: Json,
-    serverKind: ServerKind,
-    { writer, serverCalls }: { readonly writer: BlockWriter; readonly serverCalls: ServerCalls },
-    out: CompletionDelta[],
-  ) {
+  constructor(item: Json, serverKind: ServerKind, parts: ServerParts, out: CompletionDelta[]) {
     this.#kind = serverKind;
-    this.#writer = writer;
+    this.#parts = parts;
     this.#callId = stringOf(item["id"]);
     this.#name = serverKind.name(item);
-    serverCalls.set(this.#name, this.#callId);
-    writer.noteOutput();
+    parts.serverCalls.set(this.#name, this.#callId);
+    parts.writer.noteOutput();
     out.push(serverToolDelta({ callId: this.#callId, name: this.#name }));
   }
 
@@ -104,8 +103,8 @@ class ServerCall implements OutputItem {
     out.push(serverToolDelta({ ...about, argumentsJson }));
     if (this.#kind.result)
       out.push(serverToolDelta({ ...about, result: this.#kind.result(item), done: true }));
-    if (item["type"] === "image_generation_call") pushImage(item, out);
-    else keep(item, this.#writer, out);
+    if (item["type"] === "image_generation_call") pushImage(item, this.#parts, out);
+    else keep(item, this.#parts.writer, out);
   }
 }
 
@@ -114,9 +113,13 @@ function keep(item: Json, writer: BlockWriter, out: CompletionDelta[]): void {
   pushState(PROVIDER_STATE, item, writer.nextIndex, out);
 }
 
-function pushImage(item: Json, out: CompletionDelta[]): void {
+function pushImage(item: Json, { warn }: ServerParts, out: CompletionDelta[]): void {
   const base64 = stringOf(item["result"]);
-  if (base64 === "" || base64.length > MAX_IMAGE_CHARS) return;
+  if (base64 === "") return;
+  if (base64.length > MAX_IMAGE_CHARS) {
+    warn("the model made an image that is too large, it was left out", out);
+    return;
+  }
   const mediaType = `image/${stringOf(item["output_format"]) || "png"}`;
   const data = Buffer.from(base64, "base64");
   out.push(mediaDelta(create(MediaPartSchema, { mediaType, source: { case: "data", value: data } })));
