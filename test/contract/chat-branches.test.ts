@@ -271,6 +271,26 @@ describe("a send to a place that it cannot go to", () => {
     });
   });
 
+  test("two at once into one session: one runs, the other is told by which turn it is busy", async () => {
+    const talk = await conversation();
+    const first = await talk.say({ text: "one" });
+    for (const fields of [regenerate(first.answerIds[0]!), edit(first.userId, "uno"), fromRoot("else")]) {
+      const accepts = await Promise.allSettled(
+        [1, 2].map(() => talk.process.accept({ sessionId: talk.sessionId, ...fields })),
+      );
+      const accepted = accepts.flatMap((accept) => (accept.status === "fulfilled" ? [accept.value] : []));
+      const refused = accepts.flatMap((accept) =>
+        accept.status === "rejected" ? [accept.reason as unknown] : [],
+      );
+      expect([accepted.length, refused.length]).toEqual([1, 1]);
+      expect(refused[0]).toMatchObject({
+        code: ErrorCode.SESSION_BUSY,
+        details: { turn_id: accepted[0]!.turn.turnId },
+      });
+      await talk.process.turns.recover(accepted[0]!.turn, { kind: "interrupted" });
+    }
+  });
+
   test("a repeat of a regenerate or an edit is the same turn, once", async () => {
     const talk = await conversation();
     const first = await talk.say({ text: "one" });

@@ -8,20 +8,23 @@ import {
 } from "../../gen/turnwire/chat/v1/chat_service_pb.js";
 import { SourceDocumentSchema } from "../../gen/turnwire/chat/v1/types_pb.js";
 import { PacketBatchSchema } from "../../gen/turnwire/log/v1/log_pb.js";
-import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
+import { ErrorCode, FinishReason } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { SessionTitleSchema } from "../../gen/turnwire/packet/v1/side_pb.js";
 import { createChatService } from "../../src/chat/service.js";
 import { defaultChatLimits } from "../../src/chat/ports.js";
 import { newId } from "../../src/lib/ids.js";
 import type { Principal, ServerStreamImpl } from "../../src/lib/rpc/service-binding.js";
+import { content, finish } from "../../src/turn/test-support.js";
 import { createMemoryReplayLog } from "../../src/replay/memory-replay-log.js";
 import type { Store } from "../../src/store/store.js";
 import {
   answer,
   cases,
   chat,
+  never,
   scriptedModels,
   tapStore,
+  turnOfTheLoop,
   until,
   type Chat,
   type ChatOptions,
@@ -45,25 +48,24 @@ type Request = MessageInitShape<typeof WatchRequestSchema>;
 interface Fixture {
   readonly process: Chat;
   watch(request: Request, principal?: Principal): Watching;
+  /** The stream itself, which nobody pulls. */
+  stream(request: Request): AsyncIterable<WatchResponse>;
 }
 
 function fixture(options: Partial<ChatOptions> = {}): Fixture {
   const process = chat({ store: stores.store, databaseUrl: postgres.url, ...options });
   const { methods } = createChatService(process.deps, process.turns);
   const impl = methods.get("watch" satisfies keyof (typeof ChatService)["method"]) as unknown;
+  const stream = (request: Request, principal: Principal, signal: AbortSignal) => {
+    const message = create(WatchRequestSchema, request);
+    const context = { principal, signal, protocol: "connect" };
+    return decoded((impl as ServerStreamImpl<typeof message, WatchResponse>)(message, context));
+  };
   return {
     process,
+    stream: (request) => stream(request, ALICE, never),
     watch(request, principal = ALICE) {
-      const message = create(WatchRequestSchema, request);
-      const watching = new Watching((signal) =>
-        decoded(
-          (impl as ServerStreamImpl<typeof message, WatchResponse>)(message, {
-            principal,
-            signal,
-            protocol: "connect",
-          }),
-        ),
-      );
+      const watching = new Watching((signal) => stream(request, principal, signal));
       open.add(watching);
       return watching;
     },
@@ -446,6 +448,49 @@ describe("while nothing happens, and at the end", () => {
     await until(() => listeners.size === 0 && clock.sleeping === 0);
     gate.open();
     await running.ended;
+  });
+
+  test("who takes nothing stops nobody, and finds all of it when it goes on (I13)", async () => {
+    const text = "0123456789abcdef".repeat(4 * 1024);
+    const models = scriptedModels(async function* () {
+      for (let at = 0; at < 64; at++) {
+        yield content(text);
+        await turnOfTheLoop();
+      }
+      yield finish(FinishReason.STOP);
+    });
+    const { process, watch, stream } = fixture({ models });
+    const sessionId = await newSession();
+    const others = watch({ sessionIds: [sessionId] });
+    const stalled = stream({ sessionIds: [sessionId] })[Symbol.asyncIterator]();
+    await stalled.next(); // it stands, and takes nothing more
+    const turn = await process.run({ sessionId });
+    await others.until((told) => told.hasEnd(turn.turnId));
+    expectLogged(others, turn);
+    const late = new Watching(() => ({ [Symbol.asyncIterator]: () => stalled }));
+    open.add(late);
+    await late.until((told) => told.hasEnd(turn.turnId));
+    expectLogged(late, turn);
+    await stalled.return!(undefined);
+  });
+
+  test("a process that shuts down lets its watchers go: at once, or when their turn has ended", async () => {
+    const gate = gated();
+    const { process, watch } = fixture({ models: scriptedModels(gate.script) });
+    const running = await process.start();
+    const { sessionId, turnId } = running.row;
+    const [idle, reading] = [watch({ allSessionEvents: true }), watch({ sessionIds: [sessionId] })];
+    await idle.until(stands);
+    await reading.until((told) => told.packets(turnId).length >= 3);
+    const drained = process.turns.drain(10_000);
+    await idle.done;
+    expect(reading.ended).toBeUndefined();
+    gate.open();
+    await reading.done;
+    expect(reading.hasEnd(turnId)).toBe(true);
+    for (const watching of [idle, reading])
+      expect(watching.ended!.error).toMatchObject({ code: ErrorCode.UNAVAILABLE, retryable: true });
+    await drained;
   });
 
   test("a store that is away for a while: the turns go on, and no event is lost", async () => {

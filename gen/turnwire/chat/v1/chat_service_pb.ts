@@ -700,21 +700,24 @@ export type WatchRequest = Message<"turnwire.chat.v1.WatchRequest"> & {
   allSessionEvents: boolean;
 
   /**
-   * Sessions whose running turns are streamed, at most 100.
+   * Sessions whose running turns are streamed, at most 100, and those that start in them from then on. One that is not
+   * there is told as deleted.
    *
    * @generated from field: repeated string session_ids = 2;
    */
   sessionIds: string[];
 
   /**
-   * Where the client stands in turns it knows, at most 200. A turn without a cursor is streamed from seq 1.
+   * Where the client stands in turns it knows, at most 200. A turn without a cursor is streamed from seq 1. What is missing
+   * of one that has ended is streamed as well. Turns of sessions that are not named are left aside.
    *
    * @generated from field: repeated turnwire.chat.v1.TurnCursor cursors = 3;
    */
   cursors: TurnCursor[];
 
   /**
-   * Last event_token that the client has. Empty = only events from now on.
+   * Last event_token that the client has: it is told what happened since, also which turns started and ended in the named
+   * sessions. Good for an hour. Empty = only events from now on.
    *
    * @generated from field: string after_event_token = 4;
    */
@@ -791,21 +794,23 @@ export type WatchResponse = Message<"turnwire.chat.v1.WatchResponse"> & {
   packets: Packet[];
 
   /**
-   * The turn that the packets belong to.
+   * The turn that the packets belong to. A turn is named once before its first packets: from then on the client has a
+   * cursor of it, 0 at first.
    *
    * @generated from field: string turn_id = 2;
    */
   turnId: string;
 
   /**
-   * Events of sessions, in order.
+   * Events of sessions, in order. Each tells what its subject is like now.
    *
    * @generated from field: repeated turnwire.chat.v1.SessionEvent events = 3;
    */
   events: SessionEvent[];
 
   /**
-   * Where the client stands in the events, for the next Watch. Empty = unchanged.
+   * Where the client stands in the events, for the next Watch: all that came before this message is covered. The first
+   * message of a stream has one. Empty = unchanged.
    *
    * @generated from field: string event_token = 4;
    */
@@ -819,14 +824,14 @@ export type WatchResponse = Message<"turnwire.chat.v1.WatchResponse"> & {
   reload: boolean;
 
   /**
-   * Greatest seq of turn_id.
+   * Greatest seq of turn_id, where it is known.
    *
    * @generated from field: uint32 head_seq = 6;
    */
   headSeq: number;
 
   /**
-   * Id of the log that the packets come from.
+   * Id of the log that the packets come from. When the turn is named.
    *
    * @generated from field: string log_id = 7;
    */
@@ -840,7 +845,8 @@ export type WatchResponse = Message<"turnwire.chat.v1.WatchResponse"> & {
   logPosition: string;
 
   /**
-   * Why turn_id cannot be read from its cursor (CURSOR_EXPIRED, CURSOR_AHEAD, LOG_REPLACED). Nothing more comes of it.
+   * Why turn_id cannot be read from its cursor (CURSOR_EXPIRED, CURSOR_AHEAD, LOG_REPLACED, LOG_TRUNCATED, NOT_FOUND).
+   * Nothing more comes of it; the stream goes on.
    *
    * @generated from field: turnwire.packet.v1.TurnError cursor_error = 9;
    */
