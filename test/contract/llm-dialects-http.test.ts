@@ -1,4 +1,4 @@
-/** Gemini, Ollama, Cohere and Bedrock over real HTTP: what leaves, with which key, and what comes of the answer. */
+/** Anthropic, Responses, Gemini, Ollama, Cohere and Bedrock over real HTTP: what leaves, with which key, and what comes of the answer. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { CompletionDelta } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
@@ -30,7 +30,43 @@ interface Server {
 
 const json = (value: unknown): string => JSON.stringify(value);
 
+const sse = (...events: readonly { readonly type: string }[]): Buffer =>
+  Buffer.from(events.map((event) => `event: ${event.type}\ndata: ${json(event)}\n\n`).join(""));
+
 const SERVERS: readonly Server[] = [
+  {
+    api: "anthropic-messages",
+    key: "sk-ant-test-key-test-key",
+    model: "claude-sonnet-4-5",
+    contentType: "text/event-stream",
+    answer: sse(
+      ...[
+        { type: "message_start", message: { usage: { input_tokens: 3 } } },
+        { type: "content_block_start", index: 0, content_block: { type: "text", text: "" } },
+        { type: "content_block_delta", index: 0, delta: { type: "text_delta", text: "Hi ✅" } },
+        { type: "message_delta", delta: { stop_reason: "end_turn" }, usage: { output_tokens: 2 } },
+        { type: "message_stop" },
+      ],
+    ),
+    path: "/messages",
+    accept: /event-stream/,
+    headers: { "x-api-key": "sk-ant-test-key-test-key", "anthropic-version": "2023-06-01" },
+  },
+  {
+    api: "openai-responses",
+    key: "sk-test-key-test-key",
+    model: "gpt-5-mini",
+    contentType: "text/event-stream",
+    answer: sse(
+      ...[
+        { type: "response.output_text.delta", output_index: 0, content_index: 0, delta: "Hi ✅" },
+        { type: "response.completed", response: { usage: { input_tokens: 3, output_tokens: 2 } } },
+      ],
+    ),
+    path: "/responses",
+    accept: /event-stream/,
+    headers: { authorization: "Bearer sk-test-key-test-key" },
+  },
   {
     api: "gemini",
     key: "AIzaTestKeyTestKey",
@@ -112,6 +148,27 @@ async function ask(server: Server, steps: readonly Step[]): Promise<CompletionDe
   return deltas;
 }
 
+test("texts that one request cannot hold are embedded in several, in order", async () => {
+  const baseUrl = upstream.url.replace(/\/v1$/, "");
+  const dialect = createDialect("bedrock-converse", { baseUrl, quirks: {} });
+  const config = { name: "p", baseUrl, keys: ["bedrock-api-key"], headers: {} };
+  const provider = createHttpProvider(dialect, config, DEFAULT_LLM_LIMITS, systemClock);
+  upstream.replyWith(({ json: asked }) => [
+    { kind: "status", status: 200, headers: { "content-type": "application/json" } },
+    {
+      kind: "send",
+      bytes: Buffer.from(json({ embedding: [Number(asked?.["inputText"])], inputTextTokenCount: 2 })),
+    },
+  ]);
+  const model = { ...modelOf("e", "p"), upstreamModel: "amazon.titan-embed-text-v2:0" };
+  const inputs = Array.from({ length: 9 }, (_, at) => String(at));
+  const { signal } = new AbortController();
+  const got = await provider.embed?.({ inputs, model, signal });
+  expect(got).toEqual({ vectors: inputs.map((text) => [Number(text)]), inputTokens: 18 });
+  upstream.replyWith(undefined);
+  await provider.close();
+});
+
 describe.each(SERVERS)("$api over HTTP", (server) => {
   const ok: Step = { kind: "status", status: 200, headers: { "content-type": server.contentType } };
 
@@ -135,8 +192,9 @@ describe.each(SERVERS)("$api over HTTP", (server) => {
   test("a connection that breaks before the server said how it ended is an error, after it none", async () => {
     const half = server.answer.subarray(0, -20);
     const got = foldDeltas(await ask(server, [ok, { kind: "send", bytes: half }, { kind: "destroy" }]));
-    // Bedrock's usage comes after its end, the others' with it.
-    if (server.api === "bedrock-converse") expect(got).toMatchObject({ text: "Hi ✅", finish: "stop" });
+    // Bedrock's usage and Anthropic's end mark come after their word for the end, the others' with it.
+    if (["bedrock-converse", "anthropic-messages"].includes(server.api))
+      expect(got).toMatchObject({ text: "Hi ✅", finish: "stop" });
     else expect(got).toMatchObject({ finish: undefined, error: { code: "UPSTREAM_TRUNCATED" } });
     expect(got.text).toBe(server.api === "gemini" ? "" : "Hi ✅");
   });
