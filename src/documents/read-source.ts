@@ -84,7 +84,8 @@ async function openFile(
   })();
   const facts = { title: "", mediaType: mediaTypeOnly(file.mediaType), sizeBytes };
   // Text is never in memory as a whole: it goes through in the parts that the store has.
-  if (kind === "text") return { ...facts, pages: false, pieces: decoded(all, file.mediaType, head) };
+  if (kind === "text")
+    return { ...facts, pages: false, pieces: decoded(all, file.mediaType, head, sizeBytes) };
   const chunks: Uint8Array[] = [];
   for await (const chunk of all) chunks.push(chunk);
   const bytes = Buffer.concat(chunks, sizeBytes);
@@ -114,7 +115,7 @@ function textFrom(
     mediaType: mediaTypeOnly(contentType),
     sizeBytes: bytes.length,
     pages: false,
-    pieces: decoded(parts, contentType, bytes),
+    pieces: decoded(parts, contentType, bytes, bytes.length),
   };
 }
 
@@ -122,8 +123,9 @@ async function* decoded(
   parts: AsyncIterable<Uint8Array>,
   contentType: string,
   head: Uint8Array,
+  sizeBytes: number,
 ): AsyncGenerator<{ text: string; processedBytes: number }> {
-  const decoder = textDecoderFor(contentType, head);
+  const decoder = textDecoderFor(contentType, head, head.length === sizeBytes);
   let processedBytes = 0;
   let carriage = ""; // a "\r" at the end of a piece may be half of "\r\n"
   for await (const part of parts) {

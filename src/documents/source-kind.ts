@@ -1,4 +1,5 @@
 /** What a source is, by what is said of it and by its first bytes. Pure. */
+import { isUtf8 } from "node:buffer";
 import { DocumentFailure } from "../../gen/turnwire/chat/v1/types_pb.js";
 import { decodeUtf8, labelOf } from "../extract/charset.js";
 import { UnreadableDocument } from "./unreadable.js";
@@ -28,8 +29,8 @@ export function kindOf(contentType: string, name: string, head: Uint8Array): Sou
   return looksHtml && (UNNAMED.test(type) || type === "text/plain") ? "html" : "text";
 }
 
-/** A decoder for text of which `head` is the beginning: byte order mark, then the header, then UTF-8 if it is that. */
-export function textDecoderFor(contentType: string, head: Uint8Array): TextDecoder {
+/** A decoder for text of which `head` is the beginning, or all: byte order mark, then the header, then UTF-8 if it is that. */
+export function textDecoderFor(contentType: string, head: Uint8Array, isAll: boolean): TextDecoder {
   const label = labelOf(head, contentType);
   if (label) {
     try {
@@ -38,7 +39,8 @@ export function textDecoderFor(contentType: string, head: Uint8Array): TextDecod
       // a label that nobody knows: guess instead
     }
   }
-  return new TextDecoder(decodeUtf8(head) === undefined ? "windows-1252" : "utf-8");
+  const utf8 = isAll ? isUtf8(head) : decodeUtf8(head) !== undefined;
+  return new TextDecoder(utf8 ? "utf-8" : "windows-1252");
 }
 
 /** Without parameters, lower case. */
