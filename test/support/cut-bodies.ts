@@ -56,7 +56,7 @@ function randomCut(body: Uint8Array, random: () => number, maxPiece: number): Ui
 }
 
 /** A small seeded generator: the same cuts in every run. */
-function seeded(seed: number): () => number {
+export function seeded(seed: number): () => number {
   let state = seed >>> 0;
   return () => {
     state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;

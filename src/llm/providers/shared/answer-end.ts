@@ -25,6 +25,15 @@ export interface AnswerEndOptions {
 export type EndingAnswer = Pick<AnswerWriter, "hasOutput" | "onlyRefused" | "reasoningOpen" | "end">;
 
 const MAX_WARNINGS = 8;
+/** Sums of what servers claim may be more than the contract can say. */
+const MAX_TOKENS = 0xffffffff;
+const TOKEN_COUNTS = [
+  "inputTokens",
+  "outputTokens",
+  "reasoningTokens",
+  "cacheReadTokens",
+  "cacheWriteTokens",
+] as const;
 const MAX_WORD_CHARS = 256;
 
 export class AnswerEnd {
@@ -150,8 +159,10 @@ export class AnswerEnd {
   }
 
   #pushUsage(out: CompletionDelta[]): void {
-    if (this.#usage)
-      out.push(usageDelta(create(UsageSchema, { ...this.#usage, attempts: 1 }), this.#options.attempt));
+    if (!this.#usage) return;
+    const usage = create(UsageSchema, { ...this.#usage, attempts: 1 });
+    for (const name of TOKEN_COUNTS) usage[name] = Math.min(usage[name], MAX_TOKENS);
+    out.push(usageDelta(usage, this.#options.attempt));
   }
 }
 
