@@ -56,7 +56,6 @@ export interface ConversationView {
 export interface ConversationDeps {
   readonly api: Client<typeof ChatService>;
   readonly link: HubLink;
-  readonly onFrame: (flush: () => void) => void;
   /** A turn of this conversation has ended: what waits for that may go on. */
   readonly onTurnEnded: () => void;
 }
@@ -272,8 +271,7 @@ export class Conversation {
 
   #follow(turnId: string): void {
     if (this.#turns.has(turnId)) return;
-    const { onFrame } = this.#deps;
-    const turn = new LiveTurn(turnId, this.sessionId, { onFrame, onView: () => this.#onView(turn) });
+    const turn = new LiveTurn(turnId, this.sessionId, { onView: () => this.#onView(turn) });
     this.#turns.set(turnId, turn);
   }
 

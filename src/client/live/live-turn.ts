@@ -7,16 +7,17 @@
 import type { TurnState } from "../../../gen/turnwire/chat/v1/turn_state_pb.js";
 import type { Packet } from "../../../gen/turnwire/packet/v1/packet_pb.js";
 import { applyPacket, emptyTurnState } from "../../turn/fold.js";
+import { FrameBatcher, type FrameScheduler } from "../frames.js";
 import { siftPackets } from "../intake.js";
 import { TurnViewer } from "../view/turn-viewer.js";
 import type { TurnView } from "../view/view-types.js";
 import type { WatchedTurn } from "./hub-messages.js";
 
 export interface LiveTurnOptions {
-  /** Calls the function with the next frame. */
-  readonly onFrame: (flush: () => void) => void;
   /** The view has changed. */
   readonly onView: (view: TurnView) => void;
+  /** Default: the browser's frames. */
+  readonly frames?: FrameScheduler;
 }
 
 export class LiveTurn {
@@ -24,16 +25,19 @@ export class LiveTurn {
   readonly sessionId: string;
   readonly #options: LiveTurnOptions;
   readonly #viewer = new TurnViewer();
+  readonly #frames: FrameBatcher<Packet>;
   #state: TurnState = emptyTurnState();
-  #fresh: Packet[] = [];
   #logId = "";
-  #isScheduled = false;
   #isEnded = false;
 
   constructor(turnId: string, sessionId: string, options: LiveTurnOptions) {
     this.turnId = turnId;
     this.sessionId = sessionId;
     this.#options = options;
+    this.#frames = new FrameBatcher(
+      (fresh) => options.onView(this.#viewer.update(this.#state, fresh)),
+      options.frames && { scheduler: options.frames },
+    );
   }
 
   get state(): TurnState {
@@ -60,28 +64,16 @@ export class LiveTurn {
     if (this.#isEnded) return true;
     const { fresh, terminal, trouble } = siftPackets(packets, this.#state.seq);
     for (const packet of fresh) applyPacket(this.#state, packet);
-    this.#fresh.push(...fresh);
     this.#isEnded = terminal;
-    if (fresh.length > 0) this.#schedule();
+    this.#frames.push(fresh);
     return trouble?.kind !== "gap";
   }
 
   /** Goes on from a state that was read elsewhere, when the packets cannot be had. */
   replace(state: TurnState): void {
+    this.#frames.flush();
     this.#state = state;
-    this.#fresh = [];
     this.#isEnded = state.stop !== undefined;
     this.#options.onView(this.#viewer.update(state));
-  }
-
-  #schedule(): void {
-    if (this.#isScheduled) return;
-    this.#isScheduled = true;
-    this.#options.onFrame(() => {
-      this.#isScheduled = false;
-      const packets = this.#fresh;
-      this.#fresh = [];
-      if (packets.length > 0) this.#options.onView(this.#viewer.update(this.#state, packets));
-    });
   }
 }

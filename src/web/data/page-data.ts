@@ -113,7 +113,6 @@ export class PageData {
     conversation = new Conversation(sessionId, {
       api: this.client.api,
       link: this.link,
-      onFrame,
       onTurnEnded: () => this.outbox.flush(),
     });
     this.#open.set(sessionId, conversation);
@@ -185,19 +184,4 @@ function toPosition({ position }: OutboxEntry): StartTurnRequest["position"] {
     case "edit":
       return { case: "editMessageId", value: position.messageId };
   }
-}
-
-/** With the next frame; hidden tabs have no frames, and get a timer. */
-function onFrame(flush: () => void): void {
-  if (document.visibilityState === "hidden") {
-    setTimeout(flush, 100);
-    return;
-  }
-  let done = false;
-  const once = (): void => {
-    if (!done) flush();
-    done = true;
-  };
-  requestAnimationFrame(once);
-  setTimeout(once, 250); // the tab was hidden before the frame came
 }
