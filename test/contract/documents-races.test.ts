@@ -1,0 +1,202 @@
+/** Documents when things happen at once: cancelled and deleted while they are read, two replicas, dead workers, outages. */
+import { randomBytes } from "node:crypto";
+import { Code } from "@connectrpc/connect";
+import { expect, test } from "vitest";
+import { DocumentFailure, DocumentStatus } from "../../gen/turnwire/chat/v1/types_pb.js";
+import { pgDocumentStore } from "../../src/documents/pg-document-store.js";
+import { newId } from "../../src/lib/ids.js";
+import { deferred, type Deferred } from "../../src/lib/signals.js";
+import type { Store } from "../../src/store/store.js";
+import {
+  upload,
+  useDocuments,
+  type DocumentsOptions,
+  type TestDocuments,
+} from "../support/documents-fixture.js";
+import { usePostgres } from "../support/postgres.js";
+import { useStore } from "../support/store-fixtures.js";
+
+const postgres = usePostgres();
+const db = useStore(postgres);
+const use = (options: Partial<DocumentsOptions> = {}) =>
+  useDocuments({ url: postgres.url, store: db.store, ...options });
+
+/** Reads of files that stop after their first part until `gate` opens; `reached` says that one has. */
+function gatedFiles(): {
+  files: Pick<Store, "getFile" | "readFile">;
+  reached: Deferred<void>;
+  gate: Deferred<void>;
+} {
+  const reached = deferred();
+  const gate = deferred();
+  return {
+    reached,
+    gate,
+    files: {
+      getFile: (principal, fileId) => db.store.getFile(principal, fileId),
+      async *readFile(principal, fileId, offset) {
+        for await (const part of db.store.readFile(principal, fileId, offset)) {
+          yield part;
+          reached.resolve();
+          await gate.promise;
+        }
+      },
+    },
+  };
+}
+
+const LONG = Buffer.from("Words of a long document that is read in several parts. ".repeat(15_000));
+
+async function addLong(service: TestDocuments): Promise<string> {
+  const fileId = await upload(service.files, LONG, { name: "long.txt" });
+  const { document } = await service.documents.addDocument({ source: { case: "fileId", value: fileId } });
+  return document!.documentId;
+}
+
+async function passages(service: TestDocuments, documentId: string): Promise<number> {
+  const rows = await service.channel.query("select 1 from turnwire.passages where document_id = $1", [
+    documentId,
+  ]);
+  return rows.length;
+}
+
+test("documents - cancelled while it is read: nothing of it stays, its worker goes on with the next", async () => {
+  const { files, reached, gate } = gatedFiles();
+  const service = await use({ ingest: { files, limits: { concurrency: 1 } } });
+  const documentId = await addLong(service);
+  await reached.promise;
+  const { document } = await service.documents.cancelDocument({ documentId });
+  expect(document).toMatchObject({ status: DocumentStatus.CANCELLED, chunks: 0 });
+  gate.resolve();
+  const next = await service.documents.addDocument({ source: { case: "text", value: "the next one" } });
+  expect((await service.settled(next.document!.documentId)).status).toBe(DocumentStatus.READY);
+  expect(await passages(service, documentId)).toBe(0);
+  expect((await service.documents.cancelDocument({ documentId })).document!.status).toBe(
+    DocumentStatus.CANCELLED,
+  );
+});
+
+test("documents - deleted while it is read: it is gone, and so are its passages", async () => {
+  const { files, reached, gate } = gatedFiles();
+  const service = await use({ ingest: { files, limits: { concurrency: 1 } } });
+  const documentId = await addLong(service);
+  await reached.promise;
+  await service.documents.deleteDocument({ documentId });
+  gate.resolve();
+  const next = await service.documents.addDocument({ source: { case: "text", value: "the next one" } });
+  await service.settled(next.document!.documentId);
+  await expect(service.documents.getDocument({ documentId })).rejects.toMatchObject({ code: Code.NotFound });
+  expect(await passages(service, documentId)).toBe(0);
+});
+
+test("documents - the file deleted first: the document says so", async () => {
+  const service = await use({ started: false });
+  const fileId = await upload(service.files, Buffer.from("x"), { name: "x.txt" });
+  const { document } = await service.documents.addDocument({ source: { case: "fileId", value: fileId } });
+  await service.files.deleteFile({ fileId });
+  service.ingest.start();
+  expect(await service.settled(document!.documentId)).toMatchObject({ failure: DocumentFailure.SOURCE_GONE });
+});
+
+test("documents - two replicas share the work, each document is indexed once", async () => {
+  const one = await use({ started: false });
+  const two = await use({ started: false });
+  const ids = await Promise.all(
+    Array.from({ length: 20 }, async (_, number) => {
+      const text = `# Number ${number}\n\n${"Some text of it. ".repeat(500)}`;
+      const { document } = await one.documents.addDocument({
+        mediaType: "text/markdown",
+        source: { case: "text", value: text },
+      });
+      return { documentId: document!.documentId, text };
+    }),
+  );
+  one.ingest.start();
+  two.ingest.start();
+  for (const { documentId, text } of ids) {
+    const { chunks } = await one.settled(documentId);
+    expect(await passages(one, documentId)).toBe(chunks);
+    expect((await two.documents.getDocument({ documentId })).text).toBe(text);
+  }
+});
+
+test("documents - what a dead worker left is begun anew by another, and its late writes change nothing", async () => {
+  const service = await use({ started: false });
+  const { document } = await service.documents.addDocument({ source: { case: "text", value: "taken over" } });
+  const { documentId } = document!;
+  const store = pgDocumentStore(service.channel);
+  const dead = (await store.claim("dead", 1, undefined))!;
+  const about = { title: "t", mediaType: "text/plain", language: "simple", sizeBytes: 1 };
+  const passage = (index: number) => ({ index, text: "of the dead", start: 0, end: 1, heading: "", page: 0 });
+  expect(await store.addPassages(dead, [passage(0), passage(7)], about, 1, 1)).toBe(true);
+  service.ingest.start();
+  expect(await service.settled(documentId)).toMatchObject({ status: DocumentStatus.READY, chunks: 1 });
+  expect((await service.documents.getDocument({ documentId })).text).toBe("taken over");
+  expect(await store.addPassages(dead, [passage(1)], about, 1, 1)).toBe(false);
+  expect(await store.renew(dead, 1)).toBe(false);
+  expect(await store.finish(dead, about)).toBeUndefined();
+  expect(await passages(service, documentId)).toBe(1);
+});
+
+test("documents - one that kills its workers is given up; a clean shutdown does not count", async () => {
+  const service = await use({ started: false });
+  const { document } = await service.documents.addDocument({ source: { case: "text", value: "poison" } });
+  const store = pgDocumentStore(service.channel);
+  for (let round = 0; round < 6; round++)
+    await store.release((await store.claim("clean", 60_000, undefined))!);
+  for (let round = 0; round < 4; round++) await store.claim("killed", -1, undefined);
+  service.ingest.start();
+  expect(await service.settled(document!.documentId)).toMatchObject({
+    status: DocumentStatus.FAILED,
+    failure: DocumentFailure.INTERRUPTED,
+  });
+});
+
+test("documents - a replica that stops gives back what it has begun, at once", async () => {
+  const { files, reached, gate } = gatedFiles();
+  const one = await use({ ingest: { files, limits: { concurrency: 1 } } });
+  const documentId = await addLong(one);
+  await reached.promise;
+  const closing = one.ingest.close();
+  gate.resolve();
+  await closing;
+  const two = await use();
+  expect(await two.settled(documentId)).toMatchObject({ status: DocumentStatus.READY });
+  let read = "";
+  for (let partToken = ""; ;) {
+    const part = await two.documents.getDocument({ documentId, partToken });
+    read += part.text;
+    partToken = part.nextPartToken;
+    if (partToken === "") break;
+  }
+  expect(read).toBe(LONG.toString());
+});
+
+test("documents - an outage of the database costs a document nothing", async () => {
+  const { files, reached, gate } = gatedFiles();
+  const service = await use({ ingest: { files, limits: { concurrency: 1, leaseMs: 2_000, pollMs: 100 } } });
+  const documentId = await addLong(service);
+  await reached.promise;
+  process.kill(postgres.server.pid, "SIGKILL"); // it is started again by its keeper
+  gate.resolve();
+  for (;;) {
+    const settled = await service.settled(documentId).catch(() => undefined); // while it is away nobody answers
+    if (!settled) continue;
+    expect(settled.status).toBe(DocumentStatus.READY);
+    break;
+  }
+});
+
+test("uploads - the same upload over two connections at once gives one whole file", async () => {
+  const service = await use();
+  const data = randomBytes(1_500_000);
+  const uploadId = newId();
+  const url = `${service.httpUrl}/files/${uploadId}`;
+  const answers = await Promise.all(
+    Array.from({ length: 3 }, async () => {
+      const response = await fetch(url, { method: "PUT", body: data });
+      return [response.status, ((await response.json()) as { sizeBytes: string }).sizeBytes];
+    }),
+  );
+  expect(answers).toEqual(answers.map(() => [200, "1500000"]));
+});
