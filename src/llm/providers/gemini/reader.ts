@@ -20,6 +20,7 @@ import { serverToolDelta } from "../shared/server-tools.js";
 import type { CallsEnd } from "../shared/tool-call-assembler.js";
 import { addCitations, addGrounding, type TextBlock } from "./grounding.js";
 import { PartialArguments } from "./partial-args.js";
+import { isServerPart, readServerPart } from "./server-parts.js";
 import { GEMINI_STATE, type GeminiState } from "./state.js";
 
 /** Base64 of one file: a message of the stream holds it whole. */
@@ -115,10 +116,12 @@ export class GeminiReader implements EventReader {
       return;
     }
     const text = stringOf(part["text"]);
-    if (this.#call && text !== "") this.#closeCall(out);
+    const isServers = isServerPart(part);
+    const isMedia = !isServers && Boolean(part["inlineData"] ?? part["fileData"]);
+    if (text !== "" || isServers || isMedia) this.#closeCall(out);
     if (text !== "") this.#text(text, part["thought"] === true, out);
-    if (isServerPart(part)) this.#serverPart(part, out);
-    else if (part["inlineData"] ?? part["fileData"]) this.#media(part, out);
+    if (isServers) this.#serverPart(part, out);
+    else if (isMedia) this.#media(part, out);
     else if (signature !== "") this.#keep({ kind: "text", signature }, out);
   }
 
@@ -166,23 +169,13 @@ export class GeminiReader implements EventReader {
     if (signature !== "" || wireId) this.#keep({ kind: "call", callId, signature, wireId }, out);
   }
 
-  /** Code that the server runs, its own tools, and what came of them. */
+  /** A result without an id belongs to the call before it. */
   #serverPart(part: Json, out: CompletionDelta[]): void {
-    const code = part["executableCode"];
-    const call = objectOf(part["toolCall"] ?? part["toolResponse"]);
-    const result =
-      part["codeExecutionResult"] ?? (part["toolResponse"] ? (call["response"] ?? {}) : undefined);
-    const id = stringOf(objectOf(code ?? part["codeExecutionResult"])["id"]) || stringOf(call["id"]);
-    if (result === undefined || this.#serverCallId === "")
-      this.#serverCallId = id || this.#options.newCallId();
-    const args = code ?? (part["toolCall"] ? (call["args"] ?? {}) : undefined);
-    const step = serverToolDelta({
-      callId: id || this.#serverCallId,
-      name: stringOf(call["toolType"]) || "code_execution",
-      argumentsJson: args === undefined ? "" : JSON.stringify(args),
-      result,
-      done: result !== undefined,
-    });
+    const { id, name, args, result } = readServerPart(part);
+    if (args !== undefined || this.#serverCallId === "") this.#serverCallId = id || this.#options.newCallId();
+    const argumentsJson = args === undefined ? "" : JSON.stringify(args);
+    const callId = id || this.#serverCallId;
+    const step = serverToolDelta({ callId, name, argumentsJson, result, done: result !== undefined });
     this.#answer.beside(step, out);
     this.#keep({ kind: "part", part }, out);
   }
@@ -267,12 +260,6 @@ type Meaning = readonly [FinishReason, KnownErrorCode?];
 
 function named(meaning: Meaning, ...raw: string[]): [string, Meaning][] {
   return raw.map((name) => [name, meaning]);
-}
-
-const SERVER_PARTS = ["executableCode", "codeExecutionResult", "toolCall", "toolResponse"];
-
-function isServerPart(part: Json): boolean {
-  return SERVER_PARTS.some((name) => part[name] !== undefined);
 }
 
 /** G1. */
