@@ -261,7 +261,10 @@ describe("gemini requests", () => {
     const sly = completionInput(undefined, {
       providerOptionsJson: `{"__proto__":{"a":1},"generationConfig":{"__proto__":{"a":1},"topK":1}}`,
     });
-    expect(build(sly).body["generationConfig"]).toEqual({ thinkingConfig: { includeThoughts: true }, topK: 1 });
+    expect(build(sly).body["generationConfig"]).toEqual({
+      thinkingConfig: { includeThoughts: true },
+      topK: 1,
+    });
     expect(Object.getPrototypeOf(build(sly).body)).toBe(Object.prototype);
     expect(() => build(completionInput(undefined, { providerOptionsJson: `{"contents":[]}` }))).toThrow(
       "must not set contents",
