@@ -7,6 +7,8 @@ const TIMED = [
   "test/e2e/replicas.test.ts",
   "test/e2e/start-time.test.ts",
   "test/contract/store-outage.test.ts",
+  "test/page/first-load.test.ts",
+  "test/contract/llm-cancel.test.ts",
 ];
 
 export default defineConfig({

@@ -30,6 +30,7 @@ export async function buildPage(root, outDir) {
       target: "es2022",
       modulePreload: { polyfill: false },
       reportCompressedSize: false,
+      rolldownOptions: { checks: { pluginTimings: false } },
     },
     oxc: { jsx: { runtime: "automatic" } },
     plugins: [withoutValidationRules(), sharedWorker(path.join(root, "src/web/data/hub-worker.ts"))],

@@ -14,10 +14,12 @@ export function withoutValidationRules() {
   return {
     name: "turnwire-without-validation-rules",
     enforce: "pre",
-    transform(code, id) {
-      if (!/\/gen\/.*_pb\.ts$/.test(id)) return undefined;
-      const slim = code.replace(DESCRIPTOR, (_, encoded) => `fileDesc("${slimDescriptor(encoded)}"`);
-      return { code: slim, map: null };
+    transform: {
+      filter: { id: /\/gen\/.*_pb\.ts$/ },
+      handler(code) {
+        const slim = code.replace(DESCRIPTOR, (_, encoded) => `fileDesc("${slimDescriptor(encoded)}"`);
+        return { code: slim, map: null };
+      },
     },
   };
 }

@@ -62,7 +62,7 @@ export function Shell() {
 
   return (
     <div className={`shell ${isSidebarOpen ? "has-sidebar" : ""} ${source ? "has-panel" : ""}`}>
-      <a className="skip" href="#composer-text" onClick={(event) => skipTo(event, main.current)}>
+      <a className="skip" href="#main" onClick={(event) => skipTo(event, main.current)}>
         Skip to the conversation
       </a>
       <div className="sidebar-place" inert={!isSidebarOpen}>
@@ -84,7 +84,7 @@ export function Shell() {
         tabIndex={-1}
         onClick={() => setSidebarOpen(false)}
       />
-      <main ref={main} tabIndex={-1}>
+      <main id="main" ref={main} tabIndex={-1}>
         <header className="topbar">
           <IconButton
             icon="menu"
@@ -143,7 +143,7 @@ function TopTitle({ route, sessionId }: { readonly route: Route; readonly sessio
   const { items } = useObservable(sessions.view);
   const title = items.find((item) => item.sessionId === sessionId)?.title ?? "";
   const text = route.page === "documents" || route.page === "document" ? "" : title;
-  return <p className="top-title">{text}</p>;
+  return text ? <h1 className="top-title">{text}</h1> : null;
 }
 
 function useTitle(route: Route, sessionId: string): void {

@@ -25,8 +25,9 @@ export function SourcePanel({
   const { document, number } = source;
   const heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => heading.current!.focus(), [source]);
-  const address = document.url ? safeUrl(document.url) : undefined;
-  const isOurs = document.documentId !== "" && !address;
+  // a passage of a document that is kept here names it; what a page or a connector gave has only its address
+  const documentId = document.metadata["document_id"] ?? "";
+  const address = /^https?:/i.test(document.url) ? safeUrl(document.url) : undefined;
   return (
     <aside
       className="panel"
@@ -44,8 +45,8 @@ export function SourcePanel({
         {[document.source, document.page > 0 ? `page ${document.page}` : ""].filter(Boolean).join(", ")}
       </p>
       <div className="panel-body">
-        {isOurs ? (
-          <WholeText document={document} />
+        {documentId ? (
+          <WholeText documentId={documentId} document={document} />
         ) : (
           <p className="document-text is-snippet">{document.snippet}</p>
         )}
@@ -56,8 +57,8 @@ export function SourcePanel({
             Open the page <Icon name="external" />
           </OutsideLink>
         )}
-        {isOurs && (
-          <a className="button" href={documentHash(document.documentId, document.startChar)}>
+        {documentId && (
+          <a className="button" href={documentHash(documentId, document.startChar)}>
             Open the document
           </a>
         )}
@@ -67,8 +68,8 @@ export function SourcePanel({
 }
 
 /** The document around the passage; the passage alone where the document cannot be read. */
-function WholeText({ document }: { readonly document: Document }) {
-  const { documentId, startChar, endChar, snippet } = document;
+function WholeText({ documentId, document }: { readonly documentId: string; readonly document: Document }) {
+  const { startChar, endChar, snippet } = document;
   const read = useDocumentText(documentId, endChar);
   if (read.error)
     return snippet ? (

@@ -130,8 +130,7 @@ function LogInUse({ log }: { readonly log: string }) {
   return (
     <p className="log-in-use" title={`Running answers are kept in: ${log}`}>
       <span className="log-dot" aria-hidden="true" />
-      <span className="hidden-text">Log in use: </span>
-      {log}
+      <span>Log: {log}</span>
     </p>
   );
 }
