@@ -25,6 +25,8 @@ import { UsageFold } from "./usage-fold.js";
 
 /** The name under which signed reasoning travels in ProviderState, and is recognised when it comes back. */
 export const PROVIDER_STATE = "openai-chat/reasoning_details";
+/** The same for what a server hangs on a call, by the call's id (Gemini signs its thoughts so). */
+export const CALL_STATE = "openai-chat/extra_content";
 
 export interface ChunkReaderOptions extends AnswerWriterOptions {
   /** Number of the attempt in usage. */
@@ -195,7 +197,10 @@ export class ChatChunkReader implements EventReader {
     const fn = objectOf(call["function"]);
     const name = stringOf(fn["name"]) || stringOf(call["name"]);
     const args = fn["arguments"] ?? call["arguments"];
-    this.#callFragment(stringOf(call["id"]), uint32Of(call["index"]), name, args, out);
+    const id = stringOf(call["id"]);
+    const extra = call["extra_content"];
+    if (extra && id !== "") this.#answer.providerState(CALL_STATE, { id, extra_content: extra }, out);
+    this.#callFragment(id, uint32Of(call["index"]), name, args, out);
   }
 
   #callFragment(

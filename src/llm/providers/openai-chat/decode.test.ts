@@ -803,6 +803,13 @@ describe("openai chat - beside text and calls", () => {
     expect(statesOf(details({ type: "reasoning.text", text: "a", signature: "s" }))).toEqual([]);
   });
 
+  test("what a server hangs on a call - kept with the call's id", () => {
+    const signed = { ...head(0, "c1", "f", "{}"), extra_content: { google: { thought_signature: "s" } } };
+    expect(statesOf(call(signed) + calls)).toEqual([
+      { id: "c1", extra_content: { google: { thought_signature: "s" } } },
+    ]);
+  });
+
   test("an image that the model made", () => {
     const image = (url: string): string => choice({ images: [{ type: "image_url", image_url: { url } }] });
     const media = deltasOf(

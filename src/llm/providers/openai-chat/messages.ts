@@ -10,10 +10,10 @@ import {
   type ToolResultPart,
 } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { assertNever } from "../../../lib/assert-never.js";
-import { isJsonObject, type Json } from "../../json.js";
+import { isJsonObject, objectOf, stringOf, type Json } from "../../json.js";
 import { readState } from "../shared/provider-state.js";
 import { invalid, mediaText, textOnly } from "../shared/request-input.js";
-import { PROVIDER_STATE } from "./chunk-reader.js";
+import { CALL_STATE, PROVIDER_STATE } from "./chunk-reader.js";
 import type { ChatQuirks, MediaKind } from "./quirks.js";
 
 /** Builds `messages`. Throws INVALID_ARGUMENT naming the field for what cannot be sent. */
@@ -81,6 +81,7 @@ class MessageWriter {
     let reasoning = "";
     const calls: Json[] = [];
     const details: unknown[] = [];
+    const extras = extrasOfCalls(parts);
     for (const [at, { part }] of parts.entries()) {
       switch (part.case) {
         case "text":
@@ -91,7 +92,7 @@ class MessageWriter {
           reasoning += part.value;
           break;
         case "toolCall":
-          calls.push(this.#toolCall(part.value));
+          calls.push({ ...this.#toolCall(part.value), ...extras.get(part.value.callId) });
           break;
         case "providerState":
           details.push(...listOf(readState(part.value, PROVIDER_STATE)));
@@ -193,6 +194,17 @@ function audioFormat(mediaType: string): string {
 function nineCharacters(id: string): string {
   if (/^[A-Za-z0-9]{9}$/.test(id)) return id;
   return createHash("sha256").update(id).digest("hex").slice(0, 9);
+}
+
+/** What belongs to calls and goes back with them, by their ids. */
+function extrasOfCalls(parts: readonly ContentPart[]): ReadonlyMap<string, Json> {
+  const extras = new Map<string, Json>();
+  for (const { part } of parts) {
+    if (part.case !== "providerState") continue;
+    const { id, ...extra } = objectOf(readState(part.value, CALL_STATE));
+    if (stringOf(id) !== "") extras.set(stringOf(id), extra);
+  }
+  return extras;
 }
 
 function listOf(value: unknown): unknown[] {

@@ -9,7 +9,7 @@ import {
 import { ErrorCode, ReasoningEffort } from "../../../../gen/turnwire/packet/v1/common_pb.js";
 import type { ModelConfig } from "../../config.js";
 import { modelOf } from "../../config.js";
-import { PROVIDER_STATE } from "./chunk-reader.js";
+import { CALL_STATE, PROVIDER_STATE } from "./chunk-reader.js";
 import { chatQuirks, quirksOfModel } from "./quirks.js";
 import { buildChatRequest } from "./request.js";
 
@@ -169,6 +169,21 @@ describe("openai chat request", () => {
       tool_call_id: assistantSays?.tool_calls?.[0]?.id,
       content: "r\n\nbe brief",
     });
+  });
+
+  test("what a server hung on a call goes back with that call", () => {
+    const extra = { google: { thought_signature: "s" } };
+    const state = Buffer.from(JSON.stringify({ id: "c2", extra_content: extra }));
+    const call = (callId: string) => ({
+      case: "toolCall",
+      value: { callId, name: "f", argumentsJson: "{}" },
+    });
+    const input = assistant(call("c1"), call("c2"), {
+      case: "providerState",
+      value: { provider: CALL_STATE, data: state },
+    });
+    const [message] = messages(input) as { tool_calls: { extra_content?: object }[] }[];
+    expect(message?.tool_calls.map(({ extra_content }) => extra_content)).toEqual([undefined, extra]);
   });
 
   test("reasoning effort - by what the model is known to take", () => {
