@@ -30,7 +30,7 @@ interface Server {
 
 const json = (value: unknown): string => JSON.stringify(value);
 
-const sse = (...events: readonly { readonly type: string }[]): Buffer =>
+const sse = (...events: readonly (Readonly<Record<string, unknown>> & { readonly type: string })[]): Buffer =>
   Buffer.from(events.map((event) => `event: ${event.type}\ndata: ${json(event)}\n\n`).join(""));
 
 const SERVERS: readonly Server[] = [

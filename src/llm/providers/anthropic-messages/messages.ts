@@ -10,7 +10,7 @@ import {
 import { objectOf, type Json } from "../../json.js";
 import { readState } from "../shared/provider-state.js";
 import { argumentsOf, invalid, plainText, textOnly } from "../shared/request-input.js";
-import { PROVIDER_STATE } from "./content-blocks.js";
+import { PROVIDER_STATE } from "./content-block.js";
 
 /** A content block that is being built; `cache_control` may be added to it. */
 type Block = Record<string, unknown>;
@@ -42,6 +42,20 @@ export function conversationOf(input: CompletionInput): Conversation {
     block["cache_control"] = { type: "ephemeral" };
   trimEnd(messages.at(-1));
   return { system, messages };
+}
+
+/** What the model is told where it does not go on with an answer by itself. */
+const GO_ON = "Go on with your answer exactly where it stops. Repeat nothing of it.";
+
+/** True if the conversation ends in text of the model. */
+export function endsInAnswer({ messages }: Conversation): boolean {
+  const last = messages.at(-1);
+  return last?.role === "assistant" && last.content.at(-1)?.["type"] === "text";
+}
+
+/** The messages with the user asking for the rest of the answer. */
+export function askingToGoOn({ messages }: Conversation): Conversation["messages"] {
+  return [...messages, { role: "user", content: [{ type: "text", text: GO_ON }] }];
 }
 
 /** True if the answer goes on after tools: thinking can be asked for only if the answer so far began with it. */

@@ -14,6 +14,8 @@ export interface ClaudeFamily {
   readonly schema: boolean;
   /** Hides its thinking unless a summary is asked for. */
   readonly hidesThinking: boolean;
+  /** Goes on with an answer that the conversation ends in. */
+  readonly goesOn: boolean;
 }
 
 const OLD = {
@@ -22,10 +24,11 @@ const OLD = {
   sampling: "both",
   schema: false,
   hidesThinking: false,
+  goesOn: true,
 } as const;
 const BUDGET = { ...OLD, thinking: "budget" } as const;
 const BUDGET_SCHEMA = { ...BUDGET, sampling: "one", schema: true } as const;
-const ADAPTIVE = { ...BUDGET_SCHEMA, thinking: "adaptive", effort: true } as const;
+const ADAPTIVE = { ...BUDGET_SCHEMA, thinking: "adaptive", effort: true, goesOn: false } as const;
 const NEWEST = { ...ADAPTIVE, sampling: "none", hidesThinking: true } as const;
 
 const FAMILIES: readonly ClaudeFamily[] = [

@@ -13,13 +13,9 @@ import type { DecoderOptions, EventReader } from "../dialect.js";
 import { AnswerEnd } from "../shared/answer-end.js";
 import { BlockWriter } from "../shared/block-writer.js";
 import { SourceCollector } from "../shared/source-collector.js";
-import {
-  blockOfDelta,
-  openBlock,
-  ServerTools,
-  type AnswerParts,
-  type ContentBlock,
-} from "./content-blocks.js";
+import type { ContentBlock } from "./content-block.js";
+import { blockOfDelta, openBlock, type AnswerParts } from "./content-blocks.js";
+import { ServerTools } from "./server-blocks.js";
 import { UsageFold } from "./usage.js";
 
 export class MessageReader implements EventReader {

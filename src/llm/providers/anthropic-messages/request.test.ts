@@ -17,7 +17,7 @@ import {
   text,
 } from "../../../../test/support/completion-input.js";
 import { modelOf } from "../../config.js";
-import { PROVIDER_STATE } from "./content-blocks.js";
+import { PROVIDER_STATE } from "./content-block.js";
 import { createAnthropicMessagesDialect } from "./dialect.js";
 
 const dialect = createAnthropicMessagesDialect({ baseUrl: "https://api.anthropic.com/v1", quirks: {} });
@@ -189,6 +189,17 @@ describe("anthropic requests - parameters", () => {
       tool_choice: { type: "auto", disable_parallel_tool_use: true },
       dropped: [],
     });
+  });
+
+  test("an answer goes on where it stops, by itself or when asked to, and then without thinking", () => {
+    const begun = [user, says(Role.ASSISTANT, text("Once"))];
+    const effort = { reasoningEffort: ReasoningEffort.LOW };
+    const older = build(completionInput(begun, effort), "claude-sonnet-4-5");
+    expect(older.body["messages"]).toHaveLength(2);
+    expect(older.dropped).toEqual(["reasoning_effort"]);
+    const newer = build(completionInput(begun, effort), "claude-opus-4-6");
+    expect(newer.body["messages"]).toMatchObject([{}, {}, { role: "user" }]);
+    expect(newer.body["thinking"]).toEqual({ type: "adaptive" });
   });
 
   const EFFORT = { reasoningEffort: ReasoningEffort.MEDIUM };

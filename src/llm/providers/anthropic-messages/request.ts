@@ -11,7 +11,13 @@ import {
   type OfferedTools,
   type RequestBody,
 } from "../shared/request-input.js";
-import { conversationOf, goesOnWithoutThinking, type Conversation } from "./messages.js";
+import {
+  askingToGoOn,
+  conversationOf,
+  endsInAnswer,
+  goesOnWithoutThinking,
+  type Conversation,
+} from "./messages.js";
 import { familyOf, type ClaudeFamily } from "./models.js";
 
 export interface MessagesRequest {
@@ -40,7 +46,8 @@ export function buildMessagesRequest(input: CompletionInput, model: ModelConfig)
     model: model.upstreamModel,
     max_tokens: maxTokens(input, model, family),
     ...(conversation.system.length > 0 && { system: conversation.system }),
-    messages: conversation.messages,
+    messages:
+      endsInAnswer(conversation) && !family.goesOn ? askingToGoOn(conversation) : conversation.messages,
     stream: true,
   };
   addTools(body, input, offered, family);
@@ -114,7 +121,8 @@ function addReasoning(body: RequestBody, call: ReasoningCase, dropped: string[])
   const forced = offered.tools.length > 0 && (offered.mode === "required" || offered.mode === "one");
   const limit = Number(body["max_tokens"]);
   const tokens = Math.min(budget, Math.floor(limit * 0.8));
-  const possible = model.reasoning !== false && !forced && !goesOnWithoutThinking(conversation);
+  const goesOn = family.goesOn && endsInAnswer(conversation);
+  const possible = model.reasoning !== false && !forced && !goesOn && !goesOnWithoutThinking(conversation);
   if (possible && family.thinking === "adaptive") {
     body["thinking"] = { type: "adaptive", ...(family.hidesThinking && { display: "summarized" }) };
   } else if (possible && family.thinking === "budget" && tokens >= MIN_THINKING_TOKENS) {

@@ -6,7 +6,8 @@
  */
 import type { CompletionDelta } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { objectOf, stringOf, uint32Of, type Json } from "../../json.js";
-import type { CallBlock, TextBlock } from "../shared/block-writer.js";
+import type { TextBlock } from "../shared/block-writer.js";
+import type { CallBlock } from "../shared/call-block.js";
 import { pushState } from "../shared/provider-state.js";
 import type { SourceCollector } from "../shared/source-collector.js";
 import { PROVIDER_STATE, type OutputItem } from "./item.js";
