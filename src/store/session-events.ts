@@ -142,19 +142,26 @@ async function publish(db: Db, wakes: EventWakes, principal: Principal, event: M
 interface RawRead {
   readonly snapshot: string;
   readonly at_ms: string;
+  readonly born_ms: string;
   readonly kind: number | null;
   readonly session_id: string;
   readonly turn_id: string;
   readonly data: Buffer | null;
 }
 
+const MS = (time: string): string => `floor(extract(epoch from ${time}) * 1000)::bigint`;
+
+/** Where a reader stands: the statement's own snapshot, the time, and which database this is (by when it was made). */
+const NOW = `
+  select pg_current_snapshot() as snapshot, ${MS("clock_timestamp()")} as at_ms,
+    (select ${MS("min(apply_time)")} from turnwire.migrations) as born_ms`;
+
 /** The snapshot of this very statement, and what it shows that the given one did not. */
 const READ_EVENTS = {
   name: "read_session_events",
   text: `
-    with now as materialized (
-      select pg_current_snapshot() as snapshot, floor(extract(epoch from clock_timestamp()) * 1000)::bigint as at_ms)
-    select now.snapshot::text, now.at_ms, e.kind, e.session_id, e.turn_id, e.data
+    with now as materialized (${NOW})
+    select now.snapshot::text, now.at_ms, now.born_ms, e.kind, e.session_id, e.turn_id, e.data
     from now left join lateral (
       select * from turnwire.session_events
       where tenant_id = $1 and user_id = $2
@@ -166,8 +173,7 @@ const READ_EVENTS = {
 
 const WHERE_NOW = {
   name: "where_session_events_are",
-  text: `select pg_current_snapshot()::text as snapshot,
-    floor(extract(epoch from clock_timestamp()) * 1000)::bigint as at_ms, null as kind`,
+  text: `select now.snapshot::text, now.at_ms, now.born_ms, null as kind from (${NOW}) now`,
 };
 
 async function readEvents(db: Db, principal: Principal, token: string): Promise<SessionEvents> {
@@ -176,26 +182,35 @@ async function readEvents(db: Db, principal: Principal, token: string): Promise<
   const raw = since
     ? await db.readers.query<RawRead>(READ_EVENTS, [principal.tenantId, principal.userId, since.snapshot])
     : await db.readers.query<RawRead>(WHERE_NOW);
-  const { snapshot, at_ms: atMs } = raw[0]!;
-  const next = sealToken([Number(atMs), packSnapshot(snapshot)], scope);
+  const { snapshot, at_ms: atMs, born_ms: bornMs } = raw[0]!;
+  const next = sealToken([Number(atMs), packSnapshot(snapshot), Number(bornMs)], scope);
   const found = raw.filter((row) => row.kind !== null);
   const missed =
     since !== undefined &&
-    (found.length > MAX_EVENTS || Number(atMs) - since.atMs > TOLD_MS || isAhead(since.snapshot, snapshot));
+    (found.length > MAX_EVENTS ||
+      Number(atMs) - since.atMs > TOLD_MS ||
+      since.bornMs !== Number(bornMs) ||
+      isAhead(since.snapshot, snapshot));
   return { rows: missed ? [] : found.map(toEventRow), token: next, missed };
 }
 
-function readToken(token: string, scope: SortKey): { readonly atMs: number; readonly snapshot: string } {
-  const [atMs, packed] = openToken(token, scope) ?? [];
-  if (typeof atMs === "number" && typeof packed === "string")
-    return { atMs, snapshot: unpackSnapshot(packed) };
+interface Place {
+  readonly atMs: number;
+  readonly snapshot: string;
+  readonly bornMs: number;
+}
+
+function readToken(token: string, scope: SortKey): Place {
+  const [atMs, packed, bornMs] = openToken(token, scope) ?? [];
+  if (typeof atMs === "number" && typeof packed === "string" && typeof bornMs === "number")
+    return { atMs, snapshot: unpackSnapshot(packed), bornMs };
   throw new TurnError(ErrorCode.INVALID_ARGUMENT, {
     message: "after_event_token is not one of this caller's: leave it empty",
     details: { field: "after_event_token" },
   });
 }
 
-/** A token of a database that was since put back to an earlier time. */
+/** A token of a database that was since put back to an earlier state. */
 function isAhead(token: string, now: string): boolean {
   const xmax = (snapshot: string): bigint => BigInt(snapshot.split(":")[1]!);
   return xmax(token) > xmax(now);

@@ -13,9 +13,11 @@ import { SessionTitleSchema } from "../../gen/turnwire/packet/v1/side_pb.js";
 import { createChatService } from "../../src/chat/service.js";
 import { defaultChatLimits } from "../../src/chat/ports.js";
 import { newId } from "../../src/lib/ids.js";
+import { silentLogger } from "../../src/lib/log.js";
 import type { Principal, ServerStreamImpl } from "../../src/lib/rpc/service-binding.js";
 import { content, finish } from "../../src/turn/test-support.js";
 import { createMemoryReplayLog } from "../../src/replay/memory-replay-log.js";
+import { connectPgStore } from "../../src/store/pg-store.js";
 import type { Store } from "../../src/store/store.js";
 import {
   answer,
@@ -235,6 +237,23 @@ describe("events", () => {
     const next = await newSession(zoe);
     await many.until((told) => told.eventNames(next).length > 0);
     expect(many.events).toHaveLength(1);
+  });
+
+  test("a token of another database, or of one that was put back to an earlier state: reload", async () => {
+    const { token } = await stores.store.readSessionEvents(ALICE, "");
+    await newSession();
+    expect(await stores.store.readSessionEvents(ALICE, token)).toMatchObject({ missed: false });
+    const url = await postgres.createDatabase();
+    const other = await connectPgStore({ connectionString: url, logger: silentLogger });
+    try {
+      const there = await other.readSessionEvents(ALICE, token);
+      expect(there).toMatchObject({ rows: [], missed: true });
+      expect(await other.readSessionEvents(ALICE, there.token)).toMatchObject({ missed: false });
+      await runSql(url, "update turnwire.migrations set apply_time = apply_time - interval '1 second'");
+      expect(await other.readSessionEvents(ALICE, there.token)).toMatchObject({ missed: true });
+    } finally {
+      await other.close();
+    }
   });
 
   test("an event whose transaction ends late is told late, and is not lost to those that began after it", async () => {
