@@ -4,7 +4,9 @@
  */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { create, toBinary, type MessageInitShape } from "@bufbuild/protobuf";
-import type { WatchRequestSchema } from "../../gen/turnwire/chat/v1/chat_service_pb.js";
+import { createClient, type Interceptor } from "@connectrpc/connect";
+import { createConnectTransport, createGrpcTransport } from "@connectrpc/connect-node";
+import { ChatService, type WatchRequestSchema } from "../../gen/turnwire/chat/v1/chat_service_pb.js";
 import { PacketBatchSchema } from "../../gen/turnwire/log/v1/log_pb.js";
 import { ErrorCode, StopReason, TurnOutcome } from "../../gen/turnwire/packet/v1/common_pb.js";
 import type { Packet } from "../../gen/turnwire/packet/v1/packet_pb.js";
@@ -73,10 +75,28 @@ describe.each(logs())("two replicas on the %s log", (_name, startLog) => {
   const at = (replica: number, token = TOKENS.ada): ChatClient =>
     chatClient(replicas[replica]!, { authorization: `Bearer ${token}` });
 
-  function watch(replica: number, request: Request, token = TOKENS.ada): Watching {
-    const watching = new Watching((signal) => at(replica, token).watch(request, { signal }));
+  function watch(
+    replica: number,
+    request: Request,
+    token = TOKENS.ada,
+    client = at(replica, token),
+  ): Watching {
+    const watching = new Watching((signal) => client.watch(request, { signal }));
     open.add(watching);
     return watching;
+  }
+
+  /** Other ways to the same: gRPC, and JSON over HTTP/1.1. */
+  function otherClients(replica: number): ChatClient[] {
+    const bearer: Interceptor = (next) => (request) => {
+      request.header.set("authorization", `Bearer ${TOKENS.ada}`);
+      return next(request);
+    };
+    const common = { baseUrl: replicas[replica]!.httpUrl, interceptors: [bearer] };
+    return [
+      createGrpcTransport(common),
+      createConnectTransport({ ...common, httpVersion: "1.1", useBinaryFormat: false }),
+    ].map((transport) => createClient(ChatService, transport));
   }
 
   async function stands(...watchings: Watching[]): Promise<void> {
@@ -104,7 +124,11 @@ describe.each(logs())("two replicas on the %s log", (_name, startLog) => {
   test("a turn, its session's list entry and its end, at both replicas, as it happens, and nothing of it to others", async () => {
     const first = await begin("first");
     const { sessionId } = first;
-    const both = [0, 1].map((replica) => watch(replica, { allSessionEvents: true, sessionIds: [sessionId] }));
+    const wanted = { allSessionEvents: true, sessionIds: [sessionId] };
+    const both = [
+      ...[0, 1].map((replica) => watch(replica, wanted)),
+      ...otherClients(1).map((client) => watch(1, wanted, TOKENS.ada, client)),
+    ];
     const bobs = [0, 1].map((replica) =>
       watch(replica, { allSessionEvents: true, sessionIds: [sessionId], cursors: [first] }, TOKENS.bob),
     );
