@@ -55,6 +55,7 @@ const BATCH_PASSAGES = 128;
 const OUTAGE_PAUSE_MS = 1_000;
 const LANGUAGE_SAMPLE_CHARS = 8_000;
 const TITLE_CHARS = 200;
+const PAGE_LINES = /^\[page \d+ of \d+\]$/gm;
 
 /** Why work on a document ends early. */
 class WorkEnded extends Error {
@@ -243,9 +244,11 @@ class Batch {
 
   async finish(signal: AbortSignal): Promise<ReadDocument> {
     await this.#flush(signal);
-    if (!this.#hasText || !this.#about)
-      throw new UnreadableDocument(DocumentFailure.EMPTY, "It has no text. Add a document that has some.");
-    return this.#about;
+    if (this.#hasText && this.#about) return this.#about;
+    const message = this.#source.pages
+      ? "It has no text, as a scanned PDF has none. Run it through text recognition and add the result."
+      : "It has no text. Add a document that has some.";
+    throw new UnreadableDocument(DocumentFailure.EMPTY, message);
   }
 
   async #flush(signal: AbortSignal): Promise<void> {
@@ -253,7 +256,7 @@ class Batch {
     if (this.#passages.length === 0) return;
     const batch = this.#passages;
     this.#passages = [];
-    this.#hasText ||= batch.some(({ text }) => text.trim() !== "");
+    this.#hasText ||= batch.some(({ text }) => text.replace(PAGE_LINES, "").trim() !== "");
     this.#about ??= describe(this.#lease.document, this.#source, batch);
     const held = await this.#store.addPassages(
       this.#lease,

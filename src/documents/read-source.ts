@@ -162,18 +162,12 @@ async function extracted(
       DocumentFailure.TOO_LARGE,
       `It has more than ${limits.maxExtractedChars} characters or ${limits.maxPages} pages of text. Split it and add the parts.`,
     );
-  const text = plain(wellFormed(result.text));
-  if (kind === "pdf" && text.replace(/^\[page \d+ of \d+\]$/gm, "").trim() === "")
-    throw new UnreadableDocument(
-      DocumentFailure.EMPTY,
-      "It has no text, as a scanned PDF has none. Run it through text recognition and add the result.",
-    );
   return {
     title: plain(wellFormed(result.title)),
     mediaType: kind === "pdf" ? "application/pdf" : mediaTypeOnly(contentType) || "text/html",
     sizeBytes: bytes.length,
     pages: kind === "pdf",
-    pieces: slices(text, bytes.length),
+    pieces: slices(result.text, bytes.length),
   };
 }
 
@@ -183,8 +177,9 @@ async function* slices(
 ): AsyncGenerator<{ text: string; processedBytes: number }> {
   for (let at = 0; at < text.length;) {
     let end = Math.min(at + PIECE_CHARS, text.length);
-    if (/[\udc00-\udfff]/.test(text.charAt(end))) end--;
-    yield { text: text.slice(at, end), processedBytes: Math.floor((sizeBytes * end) / text.length) };
+    while (end < text.length && /[\udc00-\udfff\n]/.test(text.charAt(end))) end++; // no pair is cut, nor "\r\n"
+    const piece = plain(wellFormed(text.slice(at, end))); // all of it at once would hold up everybody else
+    yield { text: piece, processedBytes: Math.floor((sizeBytes * end) / text.length) };
     at = end;
   }
 }

@@ -23,7 +23,15 @@ const page = readFileSync(path.join(root, "README.md"), "utf8");
 
 /** Where each example is run. A new one has to be put here, with a test that checks what it does. */
 const CHECKED = {
-  "readme.test.ts": ["ask", "terminal", "resume", "stop", "examples/typescript/resume.ts", "typescript"],
+  "readme.test.ts": [
+    "ask",
+    "terminal",
+    "documents",
+    "resume",
+    "stop",
+    "examples/typescript/resume.ts",
+    "typescript",
+  ],
   "readme-tools.test.ts": ["grpcurl", "python", "ghz"],
   "readme-services.test.ts": ["start", "real-model", "services", "tokens", "with-token"],
 };
@@ -61,6 +69,14 @@ describe("README.md", () => {
     const reply = JSON.parse(await runExample("ask", options)) as Record<string, unknown>;
     expect(reply).toMatchObject({ status: "TURN_STATUS_ENDED" });
     expect(reply["text"]).toMatch(/demo[^]*The tool `clock` answered/);
+  });
+
+  it("adds a document and cites it", async () => {
+    const output = await runExample("documents", options);
+    expect(output).toMatch(/ready, \d+ passages {2}architecture\.md/);
+    expect(output).toMatch(
+      /This is what your documents say:[^]*checkpoint[^]*\[\[\d+\]\]\(\/#\/documents\/\S+\?at=\d+\)/,
+    );
   });
 
   it("chats at a terminal", async () => {
