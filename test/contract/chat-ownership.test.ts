@@ -228,6 +228,26 @@ describe("beats", () => {
   });
 });
 
+test("events of sessions that are too old to be told are forgotten, all of them", async () => {
+  await runSql(
+    postgres.url,
+    `insert into turnwire.session_events (tenant_id, user_id, kind, session_id, create_time)
+     select 'acme', 'gone', 1, 's', clock_timestamp() - interval '2 hours' from generate_series(1, 1500)`,
+  );
+  const left = async (): Promise<unknown> =>
+    (
+      await runSql(
+        postgres.url,
+        "select count(*)::int as n from turnwire.session_events where user_id = 'gone'",
+      )
+    )[0]!["n"];
+  const { beat } = await replica();
+  await beat(59);
+  expect(await left()).toBe(1500);
+  await beat(1);
+  await expect.poll(left).toBe(0);
+});
+
 describe("a turn that was taken", () => {
   test("is left, though its model is silent and nothing of it is written", async () => {
     const log = createMemoryReplayLog();
