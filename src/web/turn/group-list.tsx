@@ -2,6 +2,7 @@
 import { memo, type ReactNode } from "react";
 import type { GroupView, NoticeView, TextGroup } from "../../client/view.js";
 import { Disclosure } from "./disclosure.js";
+import { Guard } from "./guard.js";
 import { Markdown } from "./markdown/markdown.js";
 import { ReasoningBlock } from "./reasoning-block.js";
 import { ToolGroup } from "./tool-group.js";
@@ -12,7 +13,11 @@ export const GroupList = memo(function GroupList({
 }: {
   readonly groups: readonly GroupView[];
 }): ReactNode {
-  return groups.map((group) => <Group key={group.key} group={group} />);
+  return groups.map((group) => (
+    <Guard key={group.key} text={"text" in group ? group.text : ""}>
+      <Group group={group} />
+    </Guard>
+  ));
 });
 
 function renderGroups(groups: readonly GroupView[]): ReactNode {

@@ -10,6 +10,7 @@ import type {
   ToolBody,
 } from "../../client/view.js";
 import { DocumentItem } from "./document-list.js";
+import { LongText } from "./markdown/code-block.js";
 import { Markdown } from "./markdown/markdown.js";
 import { safeUrl } from "./markdown/safe-url.js";
 import { OutsideLink } from "./markdown/outside-link.js";
@@ -129,7 +130,9 @@ export function Output({ label, text }: { readonly label: string; readonly text:
   return (
     <figure className="output">
       <figcaption>{label}</figcaption>
-      <pre tabIndex={0}>{text}</pre>
+      <pre tabIndex={0}>
+        <LongText text={text} />
+      </pre>
     </figure>
   );
 }

@@ -1,5 +1,6 @@
 /** A block of code: its language, a button that copies it, the code in pieces so that a long one grows at its end only. */
 import { memo, useEffect, useState, type ReactNode } from "react";
+import { highlight } from "./highlight.js";
 
 /** Lines drawn as one piece. */
 const LINES_PER_PIECE = 60;
@@ -20,20 +21,42 @@ export const CodeBlock = memo(function CodeBlock(props: {
       </div>
       <pre tabIndex={0} aria-label={language ? `Code, ${language}` : "Code"}>
         <code>
-          {piecesOf(props.code).map((piece, i) => (
-            <Piece key={i} text={piece} />
-          ))}
+          <LongText text={props.code} language={language} />
         </code>
       </pre>
     </div>
   );
 });
 
-const Piece = memo(function Piece({ text }: { readonly text: string }): ReactNode {
-  return <span>{text}</span>;
+/** A long text in pieces: where it grows at its end, only its last piece is drawn again. */
+export function LongText({
+  text,
+  language = "",
+}: {
+  readonly text: string;
+  readonly language?: string;
+}): ReactNode {
+  return piecesOf(text).map((piece, i) => <Piece key={i} text={piece} language={language} />);
+}
+
+const Piece = memo(function Piece(props: { readonly text: string; readonly language: string }): ReactNode {
+  const { text, language } = props;
+  return (
+    <span>
+      {highlight(text, language).map(({ kind, text: part }, i) =>
+        kind === undefined ? (
+          part
+        ) : (
+          <span key={i} className={`code-${kind}`}>
+            {part}
+          </span>
+        ),
+      )}
+    </span>
+  );
 });
 
-/** The code in pieces of whole lines. */
+/** The text in pieces of whole lines. */
 function piecesOf(code: string): string[] {
   const pieces: string[] = [];
   let begin = 0;

@@ -4,10 +4,17 @@
  * is a table from its first line on. Pure, and only for display.
  */
 
+/** Characters at the end that are looked at: marks opened before them are left as they are. */
+const MAX_INLINE_CHARS = 4_096;
+/** Characters of a link that is looked at. */
+const MAX_LINK_CHARS = 1_024;
+/** Marks open at once; more is no emphasis but a row of signs. */
+const MAX_OPEN_MARKS = 8;
+
 /** A last line that is nothing but the beginning of a marker: a rule, a list item, a heading, a fence. */
 const UNDECIDED_LINE = /(^|\n)[ \t]*(?:[-=*+_~#>]+|\d{1,9}[.)]?|`{1,2}|~{1,2})[ \t]*$/;
 /** A citation of which a part has come: `[[1`, `[[1]](https://exa`. */
-const OPEN_CITATION = /\[{1,2}\d{0,4}\]{0,2}(?:\]\([^)\s]*)?$/;
+const OPEN_CITATION = /^\[{1,2}\d{0,4}\]{0,2}(?:\]\([^)\s]*)?$/;
 const OPEN_FENCE = /^(?:[ \t]*(?:[-*+>]|\d{1,9}[.)]))*[ \t]*(`{3,}|~{3,})/;
 /** What begins a line of its own kind: only what stands after it belongs to the same text. */
 const LINE_START = /^[ \t]*(?:(?:[-*+>]|\d{1,9}[.)]|#{1,6})[ \t]+)*/;
@@ -18,7 +25,7 @@ export function completeTail(tail: string): string {
   const text = tail.replace(UNDECIDED_LINE, "$1");
   const table = completeTable(text);
   if (table !== undefined) return table;
-  const start = inlineStart(text);
+  const start = Math.max(inlineStart(text), text.length - MAX_INLINE_CHARS);
   return text.slice(0, start) + completeInline(text.slice(start));
 }
 
@@ -91,6 +98,7 @@ function completeInline(text: string): string {
     } else if (char === "*" || char === "_" || char === "~") {
       const run = runLength(text, i);
       if (char !== "~" || run === 2) takeMark(open, text, i, run);
+      if (open.length > MAX_OPEN_MARKS) return text;
       i += run;
     } else {
       i++;
@@ -124,9 +132,9 @@ function closeCode(text: string, at: number, run: number, open: OpenMark[]): str
 
 /** Where to go on after a bracket: past a whole link, past the bracket, or the text to show while the link is not whole. */
 function endOfLink(text: string, at: number): number | string {
-  const rest = text.slice(at);
+  const rest = text.slice(at, at + MAX_LINK_CHARS);
   const before = text.slice(0, text[at - 1] === "!" ? at - 1 : at);
-  if (OPEN_CITATION.test(rest) && OPEN_CITATION.exec(rest)!.index === 0) return before;
+  if (at + rest.length === text.length && OPEN_CITATION.test(rest)) return before;
   const link = /^\[((?:\[[^\]\n]*\]|[^[\]\n])*)\]\(/.exec(rest);
   if (!link) return at + 1;
   const end = text.indexOf(")", at + link[0].length);
@@ -148,6 +156,7 @@ function takeMark(open: OpenMark[], text: string, at: number, run: number): void
     }
   }
   const isOpening = at + run === text.length ? /\s/.test(before) : /\S/.test(after);
+  if (left > 3) return;
   if (left > 0 && isOpening) open.push({ char: text[at]!, at, length: left });
 }
 

@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { Lexer, type Token } from "marked";
 import { describe, expect, it } from "vitest";
+import { completeTail } from "./complete-tail.js";
 import { MarkdownReader, type MarkdownBlock } from "./markdown-reader.js";
 
 const SAMPLE = `# A title
@@ -155,6 +156,33 @@ describe("MarkdownReader", () => {
     reader.read("one\n\ntwo\n\nthree\n", true);
     expect(shown(reader.read("# other", false))).toEqual(whole("# other"));
   });
+
+  it("shows what is nested too deep as it is", () => {
+    const text = `first\n\n${"> ".repeat(20_000)}`;
+    const reader = grow(text, [10, 1_000]);
+    expect(JSON.stringify(reader.read(text, false).at(-1)!.token)).toContain("> > > >");
+  });
+
+  it("shows an end that takes too long as it is, until the text has ended", () => {
+    let nowMs = 0;
+    const reader = new MarkdownReader(() => (nowMs += 300));
+    const text = "one\n\ntwo\n\n- **three**\n- **four**";
+    const typesOf = (open: boolean): string[] => reader.read(text, open).map(({ token }) => token.type);
+    expect(typesOf(true)).toEqual(["paragraph", "paragraph", "list"]);
+    expect(typesOf(true)).toEqual(["paragraph", "paragraph", "list"]);
+    expect(typesOf(true)).toEqual(["paragraph", "paragraph", "paragraph"]);
+    expect(typesOf(false)).toEqual(["paragraph", "paragraph", "list"]);
+  });
+
+  it.each(["[", "![", "[a](", "*a ", "**a ", "_a ", "`a``", "~~a ", "|", "- ", "<a ", "\\", "```\n", "a@"])(
+    "completes an open end of many %j quickly",
+    (sign) => {
+      const text = sign.repeat(20_000 / sign.length);
+      const began = performance.now();
+      completeTail(text);
+      expect(performance.now() - began).toBeLessThan(500);
+    },
+  );
 
   it("reads only the open end again", () => {
     const paragraph = "words and **more** words, as they come in an answer\n\n";

@@ -4,7 +4,8 @@
  *
  * Owns: the blocks that are closed and the text they cover. M1 the blocks' raw texts joined are the text (but for what is
  * held back at an open end). M2 a closed block stays the same object. M3 `readWhole` does not depend on how the text
- * arrived; `read` may differ from it only where a link's definition or a table follows its use.
+ * arrived; `read` may differ from it only where a link's definition or a table follows its use. M4 any text is shown: what
+ * cannot be read in reasonable time, or at all, is shown as it is.
  */
 import { Lexer, type Token, type Tokens, type TokensList } from "marked";
 import { completeTail } from "./complete-tail.js";
@@ -20,19 +21,31 @@ export interface MarkdownBlock {
 type Definitions = TokensList["links"];
 
 const NO_BLOCKS: readonly MarkdownBlock[] = [];
+/** An open end that takes longer than this, milliseconds, twice in a row, is shown as it is until the text has ended. */
+const SLOW_MS = 200;
 
 /** Reads one text as it grows. */
 export class MarkdownReader {
   #closedText = "";
   #closed: readonly MarkdownBlock[] = NO_BLOCKS;
   #definitions: Definitions = {};
+  #slowReads = 0;
+  readonly #nowMs: () => number;
+
+  constructor(nowMs: () => number = () => performance.now()) {
+    this.#nowMs = nowMs;
+  }
 
   /** The blocks of `text`; `open` says that more may come. Any text may follow any other, growing is fast. */
   read(text: string, open: boolean): readonly MarkdownBlock[] {
     const source = withoutReturns(text);
     if (!source.startsWith(this.#closedText)) this.#reset();
     const tail = source.slice(this.#closedText.length);
+    if (open && this.#slowReads >= 2)
+      return [...this.#closed, ...blocksOf([asItIs(tail)], this.#closedText.length)];
+    const beganMs = this.#nowMs();
     const tokens = lex(open ? completeTail(tail) : tail, this.#definitions);
+    this.#slowReads = this.#nowMs() - beganMs > SLOW_MS ? this.#slowReads + 1 : 0;
     const settled = open ? settledTokens(tokens) : 0;
     this.#close(tokens.slice(0, settled), tail);
     return [...this.#closed, ...blocksOf(tokens.slice(settled), this.#closedText.length)];
@@ -59,6 +72,7 @@ export class MarkdownReader {
     this.#closedText = "";
     this.#closed = NO_BLOCKS;
     this.#definitions = {};
+    this.#slowReads = 0;
   }
 
   #close(tokens: readonly Token[], tail: string): void {
@@ -81,7 +95,17 @@ function withoutReturns(text: string): string {
 function lex(source: string, definitions: Definitions): TokensList {
   const lexer = new Lexer({ gfm: true });
   lexer.tokens.links = { ...definitions };
-  return lexer.lex(source);
+  try {
+    return lexer.lex(source);
+  } catch {
+    // Nested deeper than the reader can follow.
+    return Object.assign(source === "" ? [] : [asItIs(source)], { links: {} });
+  }
+}
+
+/** A block of text without any marks. */
+function asItIs(raw: string): Tokens.Paragraph {
+  return { type: "paragraph", raw, text: raw, tokens: [{ type: "escape", raw, text: raw }] };
 }
 
 /**
