@@ -1,7 +1,6 @@
 /** What tabs and the hub say to each other. Plain values: they travel between threads and tabs of one browser. */
 import type { WatchResponse } from "../../../gen/turnwire/chat/v1/chat_service_pb.js";
 import type { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
-import type { TurnPosition } from "./watcher.js";
 
 /** How the one stream of this browser is. */
 export type LinkStatus =
@@ -10,6 +9,13 @@ export type LinkStatus =
   | { readonly kind: "offline"; readonly attempt: number; readonly code: ErrorCode }
   /** The server refused, and will until something changes (UNAUTHENTICATED: sign in). */
   | { readonly kind: "refused"; readonly attempt: number; readonly code: ErrorCode };
+
+/** Where a reader stands in a turn. */
+export interface TurnPosition {
+  readonly turnId: string;
+  readonly afterSeq: number;
+  readonly logId: string;
+}
 
 /** A turn that a tab shows live. */
 export interface WatchedTurn extends TurnPosition {

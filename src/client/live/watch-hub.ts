@@ -9,8 +9,8 @@
  */
 import type { WatchResponse } from "../../../gen/turnwire/chat/v1/chat_service_pb.js";
 import type { Clock } from "../../lib/clock.js";
-import type { HubMessage, LinkStatus, TabMessage } from "./hub-messages.js";
-import type { TurnPosition, Wanted, Watcher, WatcherOptions } from "./watcher.js";
+import type { HubMessage, LinkStatus, TabMessage, TurnPosition } from "./hub-messages.js";
+import type { Wanted, Watcher, WatcherOptions } from "./watcher.js";
 
 export interface WatchHubOptions {
   readonly clock: Clock;

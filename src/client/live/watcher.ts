@@ -20,14 +20,7 @@ import { cancellableStream } from "../cancellable-stream.js";
 import { clientError, toClientError, type TurnwireClientError } from "../errors.js";
 import { backoffMs } from "../resume-policy.js";
 import { Watchdog } from "../watchdog.js";
-import type { LinkStatus } from "./hub-messages.js";
-
-/** Where a reader stands in a turn. */
-export interface TurnPosition {
-  readonly turnId: string;
-  readonly afterSeq: number;
-  readonly logId: string;
-}
+import type { LinkStatus, TurnPosition } from "./hub-messages.js";
 
 /** What the next stream shall bring. */
 export interface Wanted {

@@ -5,7 +5,8 @@ import type { DecoderOptions, Dialect, DialectSettings, ListedModel, StreamDecod
 import { createFramedDecoder } from "../shared/framed-decoder.js";
 import { openAiEmbedding } from "../shared/openai-embedding.js";
 import { ChatChunkReader } from "./chunk-reader.js";
-import { chatQuirks, quirksOfModel, type ChatQuirks } from "./quirks.js";
+import type { ChatQuirks } from "./chat-quirks.js";
+import { chatQuirks, quirksOfModel } from "./quirks.js";
 import { buildChatRequest } from "./request.js";
 import type { Vendor } from "./vendors.js";
 

@@ -14,7 +14,7 @@ import { isJsonObject, objectOf, stringOf, type Json } from "../../json.js";
 import { readState } from "../shared/provider-state.js";
 import { invalid, mediaText, textOnly } from "../shared/request-input.js";
 import { CALL_STATE, PROVIDER_STATE } from "./chunk-reader.js";
-import type { ChatQuirks, MediaKind } from "./quirks.js";
+import type { ChatQuirks, MediaKind } from "./chat-quirks.js";
 
 /** Builds `messages`. Throws INVALID_ARGUMENT naming the field for what cannot be sent. */
 export function chatMessages(input: CompletionInput, quirks: ChatQuirks, dropped: string[]): Json[] {

@@ -18,7 +18,7 @@ import {
   type RequestBody,
 } from "../shared/request-input.js";
 import { chatMessages } from "./messages.js";
-import type { ChatQuirks, EffortMembers } from "./quirks.js";
+import type { ChatQuirks, EffortMembers } from "./chat-quirks.js";
 
 export interface ChatRequest {
   readonly body: Readonly<RequestBody>;

@@ -3,7 +3,7 @@
  * in the configuration (`quirks: {vendor: ...}`), where a quirk can also be set by itself.
  */
 import type { Json } from "../../json.js";
-import type { ChatQuirks, EffortMembers } from "./quirks.js";
+import type { ChatQuirks, EffortMembers } from "./chat-quirks.js";
 
 export interface Vendor {
   /** Of the host, with its port where that tells. */
