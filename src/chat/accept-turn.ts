@@ -2,69 +2,23 @@
  * From a send to an accepted turn: what it asks for is resolved (models, tools, options, position) before anything is
  * stored, then one transaction stores all of it (store.acceptTurn). What the turn needs to run is a TurnPlan.
  */
-import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
-import { timestampFromDate } from "@bufbuild/protobuf/wkt";
+import { toBinary } from "@bufbuild/protobuf";
 import { SessionBusySchema } from "../../gen/turnwire/chat/v1/errors_pb.js";
-import {
-  CitationMode,
-  SessionSettingsSchema,
-  ToolCallingMode,
-  type ModelSelection,
-  type SearchFilters,
-  type SessionSettings,
-  type TurnOptions,
-} from "../../gen/turnwire/chat/v1/types_pb.js";
-import {
-  ErrorCode,
-  ReasoningEffort,
-  UserInputSchema,
-  type Sampling,
-  type UserInput,
-} from "../../gen/turnwire/packet/v1/common_pb.js";
-import { TurnStartedSchema, type TurnStarted } from "../../gen/turnwire/packet/v1/control_pb.js";
-import type { Model } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
-import type { Tool } from "../../gen/turnwire/tool/v1/tool_service_pb.js";
+import { SessionSettingsSchema } from "../../gen/turnwire/chat/v1/types_pb.js";
+import { ErrorCode, UserInputSchema, type UserInput } from "../../gen/turnwire/packet/v1/common_pb.js";
+import { TurnStartedSchema } from "../../gen/turnwire/packet/v1/control_pb.js";
 import { TurnError } from "../lib/errors.js";
 import type { Principal } from "../lib/rpc/service-binding.js";
 import type { SessionRow, TurnRow } from "../store/store.js";
 import type { ChatDeps } from "./ports.js";
+import { resolvePlan, type TurnPlan } from "./resolve-plan.js";
 import { resolvePosition, type Position } from "./resolve-position.js";
 import { hashSendRequest, type SendRequest } from "./send-request.js";
-import { splitText } from "../turn/packets.js";
 import { refuseUnbuiltSend } from "./unbuilt.js";
 
-/** Text that a packet carries inline at most, bytes; the rest is in a file. */
-export const INLINE_TEXT_BYTES = 64 * 1024;
 /** Logs are spread over this many subject partitions. */
 const PARTITIONS = 16;
 const TITLE_CHARS = 80;
-
-/** What one lane asks its model with. */
-export interface LanePlan {
-  readonly modelIndex: number;
-  readonly model: Model;
-  /** The send's, else the session's, else as the model does by default. */
-  readonly sampling: Sampling | undefined;
-  readonly reasoningEffort: ReasoningEffort;
-  readonly messageId: string;
-}
-
-/** What a turn needs to run, resolved once. */
-export interface TurnPlan {
-  readonly started: TurnStarted;
-  /** The whole input, however long. */
-  readonly input: UserInput;
-  readonly lanes: readonly LanePlan[];
-  readonly tools: readonly Tool[];
-  readonly forcedToolId: string | undefined;
-  readonly systemPrompt: string;
-  readonly additionalContext: string;
-  readonly citationMode: CitationMode;
-  /** What narrows the search tools; undefined = nothing. */
-  readonly searchFilters: SearchFilters | undefined;
-  readonly maxCycles: number;
-  readonly deadlineMs: number;
-}
 
 export type Accepted =
   | {
@@ -184,161 +138,6 @@ async function findSession(
   return session;
 }
 
-async function resolvePlan(
-  deps: ChatDeps,
-  principal: Principal,
-  request: SendRequest,
-  session: SessionRow | undefined,
-  { answeredMessageId, input }: Position,
-  signal: AbortSignal,
-): Promise<TurnPlan> {
-  const settings = session ? fromBinary(SessionSettingsSchema, session.settings) : request.newSession;
-  const options = mergeOptions(settings?.defaults, request.options);
-  const lanes = await resolveLanes(deps, principal, request, settings, signal);
-  const { tools, forcedToolId } = await resolveTools(deps, principal, options, signal);
-  const deadlineMs = Math.min(options.deadlineMs ?? deps.limits.turnDeadlineMs, deps.limits.turnDeadlineMs);
-  const started = create(TurnStartedSchema, {
-    turnId: deps.newId(),
-    sessionId: request.sessionId === "" ? deps.newId() : request.sessionId,
-    sessionCreated: request.sessionId === "",
-    userMessageId: answeredMessageId ?? deps.newId(),
-    requestId: request.requestId === "" ? deps.newId() : request.requestId,
-    startedAt: timestampFromDate(deps.clock.now()),
-    lanes: lanes.map((lane) => ({
-      modelIndex: lane.modelIndex,
-      modelId: lane.model.modelId,
-      assistantMessageId: lane.messageId,
-      displayName: lane.model.displayName,
-    })),
-    input: inlineInput(input, deps.newId),
-  });
-  return {
-    started,
-    input,
-    lanes,
-    tools,
-    forcedToolId,
-    systemPrompt: settings?.systemPrompt ?? "",
-    additionalContext: options.additionalContext ?? "",
-    citationMode: options.citationMode || CitationMode.HYPERLINK,
-    searchFilters: options.searchFilters,
-    maxCycles: options.maxCycles || deps.limits.maxCycles,
-    deadlineMs,
-  };
-}
-
-/** The request's options over the session's defaults, field by field. */
-function mergeOptions(defaults: TurnOptions | undefined, own: TurnOptions | undefined): Partial<TurnOptions> {
-  const merged: Record<string, unknown> = { ...defaults };
-  for (const [field, value] of Object.entries(own ?? {})) if (value !== undefined) merged[field] = value;
-  return merged;
-}
-
-async function resolveLanes(
-  deps: ChatDeps,
-  principal: Principal,
-  request: SendRequest,
-  settings: SessionSettings | undefined,
-  signal: AbortSignal,
-): Promise<LanePlan[]> {
-  const models = await deps.models.listModels(principal, signal);
-  const wanted = wantedModels(request, settings);
-  if (wanted.length > deps.limits.maxLanes) {
-    throw new TurnError(ErrorCode.INVALID_ARGUMENT, {
-      message: `at most ${deps.limits.maxLanes} models may answer one turn`,
-      details: { field: "models" },
-    });
-  }
-  return wanted.map(({ modelId, selection, field }, modelIndex) => ({
-    modelIndex,
-    model: findModel(models, modelId, field),
-    sampling: selection?.sampling ?? settings?.sampling,
-    reasoningEffort: selection?.reasoningEffort || (settings?.reasoningEffort ?? ReasoningEffort.UNSPECIFIED),
-    messageId: deps.newId(),
-  }));
-}
-
-interface WantedModel {
-  readonly modelId: string;
-  readonly selection: ModelSelection | undefined;
-  /** Where the request names it. */
-  readonly field: string;
-}
-
-/** The request's models, else the session's, else the default one. */
-function wantedModels(request: SendRequest, settings: SessionSettings | undefined): WantedModel[] {
-  if (request.models.length > 0)
-    return request.models.map((selection, index) => ({
-      modelId: selection.modelId,
-      selection,
-      field: `models[${index}].model_id`,
-    }));
-  const modelIds = settings?.modelIds ?? [];
-  if (modelIds.length === 0) return [{ modelId: "", selection: undefined, field: "models" }];
-  const owner = request.newSession ? "new_session" : "session.settings";
-  return modelIds.map((modelId, index) => ({
-    modelId,
-    selection: undefined,
-    field: `${owner}.model_ids[${index}]`,
-  }));
-}
-
-/** "" = the default model. Names and aliases are matched exactly. */
-function findModel(models: readonly Model[], modelId: string, field: string): Model {
-  const found =
-    modelId === ""
-      ? (models.find((model) => model.isDefault) ?? models[0])
-      : models.find((model) => model.modelId === modelId || model.aliases.includes(modelId));
-  if (!found) {
-    throw new TurnError(ErrorCode.MODEL_NOT_FOUND, {
-      message:
-        modelId === ""
-          ? "there are no models: configure a provider"
-          : `no model is called "${modelId.slice(0, 128)}": ListModels names those that are there`,
-      details: { field },
-    });
-  }
-  return found;
-}
-
-async function resolveTools(
-  deps: ChatDeps,
-  principal: Principal,
-  options: Partial<TurnOptions>,
-  signal: AbortSignal,
-): Promise<{ tools: readonly Tool[]; forcedToolId: string | undefined }> {
-  const forcedToolId = options.forcedToolId || undefined;
-  if (options.toolCalling === ToolCallingMode.OFF) {
-    if (forcedToolId)
-      throw new TurnError(ErrorCode.INVALID_ARGUMENT, {
-        message: "a tool is forced and tool calling is off",
-        details: { field: "options.forced_tool_id" },
-      });
-    return { tools: [], forcedToolId: undefined };
-  }
-  const known = await deps.tools.listTools(principal, signal);
-  const allowed = options.allowedTools?.toolIds;
-  const named = [
-    ...(allowed ?? []).map((toolId) => ({ toolId, field: "options.allowed_tools" })),
-    ...(forcedToolId ? [{ toolId: forcedToolId, field: "options.forced_tool_id" }] : []),
-  ];
-  for (const { toolId, field } of named) {
-    if (known.some((tool) => tool.toolId === toolId)) continue;
-    throw new TurnError(ErrorCode.TOOL_NOT_FOUND, {
-      message: `no tool is called "${toolId.slice(0, 128)}": ListTools names those that are there`,
-      details: { field },
-    });
-  }
-  const tools = allowed ? known.filter((tool) => allowed.includes(tool.toolId)) : known;
-  if (forcedToolId && !tools.some((tool) => tool.toolId === forcedToolId)) {
-    throw new TurnError(ErrorCode.INVALID_ARGUMENT, {
-      message: "the forced tool is not among the allowed ones",
-      details: { field: "options.forced_tool_id" },
-    });
-  }
-  return { tools, forcedToolId };
-}
-
 async function refuseWhenFull(deps: ChatDeps, signal: AbortSignal): Promise<void> {
   if ((await deps.log.fullness(signal)) < deps.limits.refuseTurnsAtFullness) return;
   throw new TurnError(ErrorCode.OVERLOADED, {
@@ -379,13 +178,6 @@ function sessionNotFound(sessionId: string): TurnError {
     message: `no session ${sessionId.slice(0, 128)}`,
     details: { field: "session_id" },
   });
-}
-
-/** What TurnStarted shows of the input: whole, or its first 64 KiB and the id of the file that holds it all. */
-function inlineInput(input: UserInput, newId: () => string): UserInput {
-  if (Buffer.byteLength(input.text) <= INLINE_TEXT_BYTES) return input;
-  const [head] = splitText(input.text, INLINE_TEXT_BYTES);
-  return create(UserInputSchema, { ...input, text: head ?? "", truncated: true, textFileId: newId() });
 }
 
 /** The first line of the first message, cut at a word. */

@@ -9,7 +9,7 @@ import { TurnError } from "../lib/errors.js";
 import { whileUnavailable } from "../lib/retry.js";
 import { claimTurn } from "../replay/claim.js";
 import type { TurnRow } from "../store/store.js";
-import type { TurnPlan } from "./accept-turn.js";
+import type { TurnPlan } from "./resolve-plan.js";
 import { ActiveTurn } from "./active-turn.js";
 import { packet } from "../turn/packets.js";
 import { turnPlacement } from "../turn/placement.js";

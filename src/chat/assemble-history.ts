@@ -5,7 +5,7 @@ import { UserInputSchema } from "../../gen/turnwire/packet/v1/common_pb.js";
 import type { Principal } from "../lib/rpc/service-binding.js";
 import { whileUnavailable } from "../lib/retry.js";
 import { buildModelMessages, type BranchMessage } from "../turn/history.js";
-import type { TurnPlan } from "./accept-turn.js";
+import type { TurnPlan } from "./resolve-plan.js";
 import type { ChatDeps } from "./ports.js";
 
 /** Messages of a branch that are looked at, newest first. */

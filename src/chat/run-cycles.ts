@@ -23,7 +23,7 @@ import type { StepOptions, StepOutcome } from "../turn/decode.js";
 import { appendStep } from "../turn/history.js";
 import { addUsage, packet, zeroUsage } from "../turn/packets.js";
 import { lanePlacement, lanePlacementOf, type LanePlacement } from "../turn/placement.js";
-import type { LanePlan, TurnPlan } from "./accept-turn.js";
+import type { LanePlan, TurnPlan } from "./resolve-plan.js";
 import type { TurnContext } from "./active-turn.js";
 import { LaneSources } from "./lane-sources.js";
 import { runTools } from "./run-tools.js";

@@ -35,7 +35,7 @@ import type { DecodedCall } from "../turn/decode.js";
 import { MAX_PACKET_BYTES } from "../turn/batch.js";
 import { cutText, packet } from "../turn/packets.js";
 import { placeToolPacket } from "../turn/placement.js";
-import { INLINE_TEXT_BYTES, type LanePlan, type TurnPlan } from "./accept-turn.js";
+import { INLINE_TEXT_BYTES, type LanePlan, type TurnPlan } from "./resolve-plan.js";
 import type { TurnContext } from "./active-turn.js";
 import { ToolPacketGate } from "./tool-packet-gate.js";
 

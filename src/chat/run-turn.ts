@@ -7,7 +7,7 @@ import type { Packet } from "../../gen/turnwire/packet/v1/packet_pb.js";
 import type { ModelMessage } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { closeOpen, type CloseHow } from "../turn/close-open.js";
 import { errorMessage } from "../turn/packets.js";
-import type { LanePlan, TurnPlan } from "./accept-turn.js";
+import type { LanePlan, TurnPlan } from "./resolve-plan.js";
 import { TurnEnded, type ActiveTurn } from "./active-turn.js";
 import { endTurn } from "./end-turn.js";
 import { runCycles } from "./run-cycles.js";

@@ -15,7 +15,7 @@ import {
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { hashSendRequest } from "../../src/chat/send-request.js";
 import { newId } from "../../src/lib/ids.js";
-import type { TurnPlan } from "../../src/chat/accept-turn.js";
+import type { TurnPlan } from "../../src/chat/resolve-plan.js";
 import {
   chat,
   model,
