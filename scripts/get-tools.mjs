@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 /**
- * Fetches the stock tools that the README's examples and their tests use: grpcurl and ghz (`go install` into .cache/bin),
- * and a Python with grpcio and the stubs' generator (.cache/python). By hand:
- *   node scripts/get-tools.mjs [grpcurl|ghz|python|all]
+ * Fetches the stock tools that the examples and their tests use: grpcurl, ghz and the generators of Go code (`go install`
+ * into .cache/bin), and a Python with grpcio and the stubs' generator (.cache/python). By hand:
+ *   node scripts/get-tools.mjs [grpcurl|ghz|protoc-gen-go|protoc-gen-go-grpc|python|all]
  * A tool that is on PATH already is taken from there. Exit code 1 when something that was asked for could not be had.
  */
 import { execFileSync } from "node:child_process";
@@ -17,6 +17,8 @@ const venv = path.join(cache, "python");
 const GO_TOOLS = {
   grpcurl: "github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4",
   ghz: "github.com/bojand/ghz/cmd/ghz@v0.93.0",
+  "protoc-gen-go": "google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12",
+  "protoc-gen-go-grpc": "google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.0",
 };
 const PYTHON_PACKAGES = ["grpcio==1.85.3", "grpcio-tools==1.85.1"];
 
@@ -90,9 +92,9 @@ function isProgram(file) {
 
 if (process.argv[1] && import.meta.url === pathToFileURL(fs.realpathSync(process.argv[1])).href) {
   const asked = process.argv[2] ?? "all";
-  const names = asked === "all" ? ["grpcurl", "ghz", "python"] : [asked];
+  const names = asked === "all" ? [...Object.keys(GO_TOOLS), "python"] : [asked];
   if (!names.every((name) => name === "python" || name in GO_TOOLS)) {
-    console.error(`unknown tool "${asked}": grpcurl, ghz, python or all`);
+    console.error(`unknown tool "${asked}": ${Object.keys(GO_TOOLS).join(", ")}, python or all`);
     process.exit(2);
   }
   for (const name of names) {

@@ -41,8 +41,9 @@ export function addUsage(state: StepState, out: Packet[], delta: UsageDelta): vo
 
 /** Usage of all attempts of the cycle: what was shown and taken back was paid for too. */
 export function stepUsage(state: StepState): Usage {
-  const { priorUsage } = state.options;
-  const attempts = Math.max(1, state.usageByAttempt.size) + (priorUsage?.attempts ?? 0);
+  const { priorUsage, attempt: first = 1 } = state.options;
+  const made = Math.max(1, state.usageByAttempt.size, state.attempt - first + 1);
+  const attempts = made + (priorUsage?.attempts ?? 0);
   return create(UsageSchema, { ...sumUsage([priorUsage, ...state.usageByAttempt.values()]), attempts });
 }
 

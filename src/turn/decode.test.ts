@@ -548,6 +548,45 @@ describe("beside", () => {
     expect(outcome.usage).toMatchObject({ outputTokens: 112, attempts: 3 });
   });
 
+  test("attempts that failed without any usage are counted, too", () => {
+    const { outcome } = decodeStep([
+      delta("attemptStarted", { attempt: 1 }),
+      delta("attemptBoundary", { failedAttempt: 1 }),
+      delta("attemptStarted", { attempt: 2 }),
+      delta("attemptBoundary", { failedAttempt: 2 }),
+      delta("attemptStarted", { attempt: 3 }),
+      content("at last"),
+      delta("usage", { usage: { outputTokens: 7 }, attempt: 3 }),
+    ]);
+    expect(outcome.usage).toMatchObject({ outputTokens: 7, attempts: 3 });
+  });
+
+  test("an attempt given up in the middle of its reasoning - reset, and nothing of it reaches the next call", () => {
+    const { packets, outcome } = decodeStep([
+      delta("attemptStarted", { attempt: 1 }),
+      reasoning("the wrong way"),
+      delta("providerState", { provider: "p", data: new Uint8Array([1]) }),
+      delta("attemptBoundary", { failedAttempt: 1, nextModelId: "m" }),
+      delta("attemptStarted", { attempt: 2 }),
+      reasoning("the right way"),
+      content("done"),
+    ]);
+    expect(packets.map(brief)).toEqual([
+      "0.0 reasoningStart",
+      "0.0 reasoningDelta the wrong way",
+      "0.0 cycleReset",
+      "0.0 cycleStarted",
+      "1.0 reasoningStart",
+      "1.0 reasoningDelta the right way",
+      "1.0 reasoningDone",
+      "2.0 agentResponseStart",
+      "2.0 agentResponseDelta done",
+      "2.0 agentResponseDone answer",
+    ]);
+    expect(outcome).toMatchObject({ kind: "answered", text: "done", reasoning: "the right way" });
+    expect(outcome.assistantMessage.parts.map(({ part }) => part.case)).toEqual(["reasoning", "text"]);
+  });
+
   test("sources are shown once, other things as status and context", () => {
     const cited = delta("citation", { document: { url: "https://ex.test", snippet: "x".repeat(20_000) } });
     const { packets } = decodeStep([

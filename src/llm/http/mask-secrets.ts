@@ -41,6 +41,11 @@ export function publicText(text: string, secrets: readonly string[] = []): strin
     : `${[...shown].slice(0, MAX_PUBLIC_CHARS - 3).join("")}...`;
 }
 
+/** A key, and what it is made of: those that sign requests are an id, a secret and perhaps a token. */
+export function partsOfKey(key: string): string[] {
+  return key.includes(":") ? [key, ...key.split(":")] : [key];
+}
+
 /** The secret as it is, url-encoded, in base64 of any alignment, and what begins like it. */
 function maskForms(text: string, secret: string): string {
   let shown = text.replaceAll(secret, "[key]").replaceAll(encodeURIComponent(secret), "[key]");
