@@ -34,10 +34,11 @@ export class CodeTracker {
     this.#line = "";
   }
 
-  /** Whether the end of this continuation of the line stands between backticks. */
+  /** Whether the end of this continuation of the line stands between backticks, as far as the line is looked at. */
   inInlineCode(text: string): boolean {
     let open = 0;
-    for (const [run] of (this.#line + text).matchAll(/`+/g)) {
+    const line = this.#line + text.slice(0, MAX_LINE_CHARS - this.#line.length);
+    for (const [run] of line.matchAll(/`+/g)) {
       if (open === 0) open = run.length;
       else if (open === run.length) open = 0;
     }

@@ -198,6 +198,21 @@ describe("reasoning tags", () => {
     );
   });
 
+  test.each([
+    ["lines", "some words in a line\n", ""],
+    ["start tags", "<think>\n", ""],
+    ["start tags that are none", `<think a="\n`, ""],
+    ["end tags", "</think>x", ""],
+    ["reasoning", "a < b\n", "<think>"],
+    ["pairs", "<think>a</think>\n", ""],
+    ["blanks", " ", ""],
+    ["fences", "```\n", ""],
+  ])("a whole answer of %s - in linear time", (_, piece, before) => {
+    const input = before + piece.repeat(200_000);
+    const { text, reasoning } = split([input]);
+    expect(text.length + reasoning.length).toBeLessThanOrEqual(input.length);
+  });
+
   test("what cannot become a tag is not held back (K2)", () => {
     const splitter = new ReasoningTagSplitter({ names: ["think"] });
     expect(splitter.push("a <")).toEqual([{ kind: "text", text: "a " }]);

@@ -203,9 +203,10 @@ export class ReasoningTagSplitter {
 
   /** K5: an end tag in this part of the line that is to be dropped, or (end = at) that needs more text to be told. */
   #findOrphan(stop: number, final: boolean): { readonly at: number; readonly end: number } | undefined {
-    for (let at = this.#held.indexOf("<"); at !== -1 && at < stop; at = this.#held.indexOf("<", at + 1)) {
+    const line = this.#held.slice(0, stop);
+    for (let at = line.indexOf("<"); at !== -1; at = line.indexOf("<", at + 1)) {
       const tag = matchEndTag(this.#held, at, this.#names);
-      if (tag === undefined || this.#code.inInlineCode(this.#held.slice(0, at))) continue;
+      if (tag === undefined || this.#code.inInlineCode(line.slice(0, at))) continue;
       if (tag === "partial") {
         if (final) continue;
         return { at, end: at };

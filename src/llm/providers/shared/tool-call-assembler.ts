@@ -29,6 +29,8 @@ interface OpenCall {
   hasWireId: boolean;
   name: string;
   args: string;
+  /** The last character of the arguments that is no white space is a brace: only then they may be whole. */
+  closes: boolean;
   /** The name as it was last sent; undefined = the call was not announced yet. */
   sentName: string | undefined;
 }
@@ -67,6 +69,8 @@ export class ToolCallAssembler {
     const text = call.joiner.push(fragment.args);
     if (text === "") return;
     call.args += text;
+    const end = text.trimEnd();
+    if (end !== "") call.closes = end.endsWith("}");
     out.push(this.#announce(call, text));
   }
 
@@ -126,6 +130,7 @@ export class ToolCallAssembler {
       hasWireId: fragment.id !== undefined,
       name: "",
       args: "",
+      closes: false,
       sentName: undefined,
     };
     this.#calls.push(call);
@@ -181,5 +186,5 @@ function withoutId(there: OpenCall, fragment: ToolCallFragment): OpenCall | unde
 }
 
 function isWhole(call: OpenCall): boolean {
-  return call.args.trimEnd().endsWith("}") && isJsonObject(call.args);
+  return call.closes && isJsonObject(call.args);
 }
