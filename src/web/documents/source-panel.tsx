@@ -42,7 +42,12 @@ export function SourcePanel({
         <IconButton icon="close" label="Close the source" onClick={onClose} />
       </header>
       <p className="panel-facts">
-        {[document.source, document.page > 0 ? `page ${document.page}` : ""].filter(Boolean).join(", ")}
+        {[
+          documentId ? "From your documents" : document.source,
+          document.page > 0 ? `page ${document.page}` : "",
+        ]
+          .filter(Boolean)
+          .join(", ")}
       </p>
       <div className="panel-body">
         {documentId ? (
