@@ -18,8 +18,6 @@ import "../../../src/web/style/base.css";
 
 /** What a streamed answer came to. */
 export interface StreamFigures {
-  /** Long tasks: start and duration, milliseconds since the first packet. */
-  readonly longTasks: readonly { readonly startMs: number; readonly durationMs: number }[];
   /** How often the view was made, and how long that and the drawing took at most, milliseconds. */
   readonly updates: number;
   readonly maxUpdateMs: number;
@@ -119,13 +117,7 @@ function startStream(text: string, count: number, perSecond: number): void {
 
 /** Feeds packets as a connection would: a few each few milliseconds, catching up after a pause. */
 async function stream(packets: readonly Packet[], perSecond: number): Promise<StreamFigures> {
-  const longTasks: { startMs: number; durationMs: number }[] = [];
   const beganMs = performance.now();
-  const observer = new PerformanceObserver((list) => {
-    for (const { startTime, duration } of list.getEntries())
-      longTasks.push({ startMs: startTime - beganMs, durationMs: duration });
-  });
-  observer.observe({ entryTypes: ["longtask"] });
   let updates = 0;
   let maxUpdateMs = 0;
   const batcher = new FrameBatcher<Packet>((fresh) => {
@@ -149,8 +141,7 @@ async function stream(packets: readonly Packet[], perSecond: number): Promise<St
   });
   batcher.flush();
   await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve, 300)));
-  observer.disconnect();
-  return { longTasks, updates, maxUpdateMs, durationMs: performance.now() - beganMs };
+  return { updates, maxUpdateMs, durationMs: performance.now() - beganMs };
 }
 
 function texts(text: string): Texts {

@@ -2,6 +2,7 @@ import type { Browser } from "playwright-core";
 import type { StreamFigures, Texts } from "./harness.js";
 
 export interface LongAnswer extends StreamFigures, Texts {
+  readonly longTasksMs: readonly number[];
   readonly heapHalf: number;
   readonly heapEnd: number;
   readonly longestTaskCpuMs: number;

@@ -32,38 +32,57 @@ export function longMarkdown(chars) {
   return text.slice(0, chars);
 }
 
-/**
- * Streams one answer into a fresh page at `url`. Returns the harness's figures of the second half and its texts at the end,
- * with the heap after a collection at half time and at the end (bytes), and the CPU times of the renderer's main thread in
- * the second half: of its longest task and of all of them (milliseconds). Unlike the length of a task, these do not depend
- * on what else the machine does.
- */
+/** Streams one answer into a fresh page at `url`: what `measureSecondHalf` measures, with the harness's own figures and texts. */
 export async function streamLongAnswer(browser, url, { chars, packets, perSecond }) {
   const page = await browser.newPage();
   try {
     await page.goto(url);
     await page.waitForFunction(() => "harness" in window);
-    const cdp = await page.context().newCDPSession(page);
-    const heap = async () => {
-      await cdp.send("HeapProfiler.collectGarbage");
-      return (await cdp.send("Runtime.getHeapUsage")).usedSize;
-    };
     const text = longMarkdown(chars);
     await page.evaluate(
       ([whole, count, rate]) => window.harness.startStream(whole, count, rate),
       [text, packets, perSecond],
     );
     await page.evaluate(() => window.harness.half());
-    const heapHalf = await heap();
-    await browser.startTracing(page, { categories: ["toplevel"] });
-    const figures = await page.evaluate(() => window.harness.resume());
-    const trace = await browser.stopTracing();
-    const heapEnd = await heap();
+    let figures;
+    const measured = await measureSecondHalf(browser, page, async () => {
+      figures = await page.evaluate(() => window.harness.resume());
+    });
     const texts = await page.evaluate((whole) => window.harness.texts(whole), text);
-    return { ...figures, ...texts, ...mainThreadCpu(trace), heapHalf, heapEnd };
+    return { ...measured, ...figures, ...texts };
   } finally {
     await page.close();
   }
+}
+
+/**
+ * What the rest of an answer costs a page: its long tasks (milliseconds), the heap after a collection before and after it
+ * (bytes), and the CPU time that the main thread took, for its longest task and for all (milliseconds). Unlike the length of
+ * a task, CPU time does not depend on what else the machine does.
+ */
+export async function measureSecondHalf(browser, page, run) {
+  const cdp = await page.context().newCDPSession(page);
+  const heap = async () => {
+    await cdp.send("HeapProfiler.collectGarbage");
+    return (await cdp.send("Runtime.getHeapUsage")).usedSize;
+  };
+  const heapHalf = await heap();
+  await page.evaluate(() => {
+    window.longTasks = [];
+    window.observer = new PerformanceObserver((list) => {
+      for (const { duration } of list.getEntries()) window.longTasks.push(duration);
+    });
+    window.observer.observe({ entryTypes: ["longtask"] });
+  });
+  await browser.startTracing(page, { categories: ["toplevel"] });
+  await run();
+  const trace = await browser.stopTracing();
+  const longTasksMs = await page.evaluate(() => {
+    window.observer.disconnect();
+    return window.longTasks;
+  });
+  const heapEnd = await heap();
+  return { longTasksMs, ...mainThreadCpu(trace), heapHalf, heapEnd };
 }
 
 function mainThreadCpu(trace) {
