@@ -1,12 +1,13 @@
 /**
  * What documents cost: indexing 1,000 of 100 KB (Markdown of synthetic words with a Zipf distribution, as text of a language
  * has), then searching them. The Postgres is the embedded one, the code that of the service. Each run has its own database.
- *   index    MB of text per second, from the first document added to the last one ready; longest delays of the event loop
+ *   index    MB of text per second, from the first document added to the last one ready; the CPU that this took, of Postgres and
+ *            of the service; delays of the service's event loop
  *   mid      100 queries of 1-4 words of middle frequency, taken from the documents: each has hits
  *   common   100 queries of 1-4 of the 50 commonest words
  * Options: --runs 5 --documents 1000 --kilobytes 100 --json FILE
  */
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { monitorEventLoopDelay } from "node:perf_hooks";
@@ -89,6 +90,27 @@ function makeDocument(language, random, bytes, number) {
   return parts.join("");
 }
 
+/** CPU that this process and those of Postgres have used, seconds. Backends that have ended are the postmaster's. */
+function cpuSeconds(postmaster) {
+  let ticks = 0;
+  for (const entry of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
+    const stat = readStat(entry);
+    if (Number(entry) === postmaster) ticks += stat[11] + stat[12] + stat[13] + stat[14];
+    else if (stat[1] === postmaster) ticks += stat[11] + stat[12];
+  }
+  const own = process.cpuUsage();
+  return ticks / 100 + (own.user + own.system) / 1e6;
+}
+
+/** The numbers of /proc/PID/stat behind the name; NaN for letters. Empty when the process is gone. */
+function readStat(pid) {
+  try {
+    return readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").at(-1).split(" ").map(Number);
+  } catch {
+    return [];
+  }
+}
+
 function quantile(values, share) {
   const sorted = [...values].sort((a, b) => a - b);
   return sorted[Math.min(sorted.length - 1, Math.ceil(share * sorted.length) - 1)];
@@ -130,6 +152,7 @@ async function once({ server, documents, kilobytes, seed }) {
   const delay = monitorEventLoopDelay({ resolution: 5 });
   delay.enable();
   const started = performance.now();
+  const cpuBefore = cpuSeconds(server.pid);
   ingest.start();
   for (const [n, text] of texts.entries()) {
     const input = {
@@ -150,6 +173,7 @@ async function once({ server, documents, kilobytes, seed }) {
   ingest.wake();
   await done;
   const seconds = (performance.now() - started) / 1000;
+  const cpu = cpuSeconds(server.pid) - cpuBefore;
   delay.disable();
   await ingest.close();
   await store.settleIndex();
@@ -188,6 +212,7 @@ async function once({ server, documents, kilobytes, seed }) {
     passages: Number(size[0].passages),
     storedMegabytes: Number(size[0].bytes) / 1e6,
     indexMegabytesPerSecond: bytes / 1e6 / seconds,
+    indexCpuSeconds: cpu,
     loopDelayP99Ms: delay.percentile(99) / 1e6,
     loopDelayMaxMs: delay.max / 1e6,
     midP50Ms: quantile(mid, 0.5),
