@@ -108,6 +108,117 @@ models:
     expect(config.limits).toMatchObject({ firstTokenTimeoutMs: 120_000 });
   });
 
+  test("the whole example of docs/models.md is valid, and its numbers are the defaults", () => {
+    const page = readFileSync(new URL("../../docs/models.md", import.meta.url), "utf8");
+    const [, example = ""] = [...page.matchAll(/```yaml\n([\s\S]*?)```/g)].map(([, text]) => text ?? "");
+    const env = {
+      MAIN_KEY_1: "key-1",
+      MAIN_KEY_2: "key-2",
+      PIPE_TOKEN: "token",
+      TURNWIRE_CONFIG: "/etc/tw.yaml",
+    };
+    const config = loadLlmConfig(env, (path) => (path === "/etc/main.key" ? "key-3\n" : example));
+    expect(config.limits).toEqual(DEFAULT_LLM_LIMITS);
+    expect(config.providers[0]).toMatchObject({
+      keys: ["key-1", "key-2", "key-3"],
+      limits: DEFAULT_PROVIDER_LIMITS,
+    });
+    expect(config.providers[1]).toMatchObject({ kind: "pipe", keys: ["token"], prefix: "own/" });
+    expect(config.routes.map(({ kind }) => kind)).toEqual(["failover", "weighted", "arena"]);
+    expect(config.prices.get("fast")).toMatchObject({ input: 150_000, cacheRead: 75_000, currency: "USD" });
+    expect(config.files).toEqual(["/etc/tw.yaml", "/etc/main.key"]);
+    expect(JSON.stringify(config.models)).not.toContain("key-");
+  });
+
+  test.each([
+    ["OLLAMA_HOST", "box", "http://box:11434"],
+    ["OLLAMA_HOST", "0.0.0.0", "http://127.0.0.1:11434"],
+    ["OLLAMA_HOST", ":9999", "http://127.0.0.1:9999"],
+    ["OLLAMA_HOST", "http://box:1", "http://box:1"],
+    ["OLLAMA_HOST", "https://box.test/", "https://box.test"],
+  ])("%s=%s - the server at %s", (name, value, baseUrl) => {
+    expect(loadLlmConfig({ [name]: value }).providers[0]).toMatchObject({ api: "ollama-chat", baseUrl });
+  });
+
+  test("a key of Anthropic or of Gemini alone is enough", () => {
+    const config = loadLlmConfig({ ANTHROPIC_API_KEY: "a", GEMINI_API_KEY: "g" });
+    expect(config.providers.map(({ name, api }) => [name, api])).toEqual([
+      ["anthropic", "anthropic-messages"],
+      ["gemini", "gemini"],
+      ["demo", "demo"],
+    ]);
+    expect(() => loadLlmConfig({ ANTHROPIC_API_KEY: "two words" })).toThrow(
+      "ANTHROPIC_API_KEY holds a character",
+    );
+  });
+
+  const own = 'providers: [{ name: a, api: openai-chat, baseUrl: "http://a/", models: [m] }]\n';
+  test.each([
+    [
+      "a route to nobody",
+      `${own}routes: [{ id: r, kind: arena, models: [x] }]`,
+      "routes[0].models[0] names no model",
+    ],
+    [
+      "a route to a route",
+      `${own}routes: [{ id: r, kind: arena, models: [r] }]`,
+      "routes[0].models[0] names a route",
+    ],
+    [
+      "a route without models",
+      `${own}routes: [{ id: r, kind: arena, models: [] }]`,
+      "routes[0].models must name 1",
+    ],
+    [
+      "a route named like a model",
+      `${own}routes: [{ id: r, aliases: [m], kind: arena, models: [m] }]`,
+      "two models called m",
+    ],
+    [
+      "a kind that is none",
+      `${own}routes: [{ id: r, kind: best, models: [m] }]`,
+      "routes[0].kind must be one of",
+    ],
+    [
+      "a weight below zero",
+      `${own}routes: [{ id: r, kind: weighted, models: [{ model: m, weight: -1 }] }]`,
+      "weight must",
+    ],
+    [
+      "two prices",
+      `${own}prices: [{ model: m, input: 1 }, { model: m }]`,
+      "prices[1].model has a price already",
+    ],
+    [
+      "a currency that is none",
+      `${own}prices: [{ model: m, currency: dollars }]`,
+      "must be an ISO 4217 code",
+    ],
+    [
+      "a pipe without an address",
+      "providers: [{ name: p, api: pipe, address: here }]",
+      "address must be host:port",
+    ],
+    [
+      "a quirk that the dialect does not know",
+      'providers: [{ name: a, api: anthropic-messages, baseUrl: "http://a/", quirks: { x: 1 } }]',
+      "quirks",
+    ],
+    [
+      "a key file that is not there",
+      'providers: [{ name: a, api: gemini, baseUrl: "http://a/", apiKeyFile: gone }]',
+      "apiKeyFile names /etc/gone, which cannot be read",
+    ],
+  ])("%s - the error says file, line and key", (_, yaml, message) => {
+    const read = (path: string): string => {
+      if (path !== "/etc/tw.yaml") throw new Error("ENOENT");
+      return yaml;
+    };
+    const act = () => loadLlmConfig({ TURNWIRE_CONFIG: "/etc/tw.yaml" }, read);
+    expect(act).toThrow(message);
+    expect(act).toThrow(/^\/etc\/tw\.yaml:\d+: /);
+  });
+
   test("the environment's provider stands beside the file's, unless the file uses its key or name", () => {
     const names = (yaml: string) => load(yaml, { OPENAI_API_KEY: "k" }).providers.map(({ name }) => name);
     expect(names("{}")).toEqual(["openai", "demo"]);

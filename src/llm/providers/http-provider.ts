@@ -11,7 +11,6 @@ import { TurnError } from "../../lib/errors.js";
 import { newId } from "../../lib/ids.js";
 import type { LlmLimits } from "../config.js";
 import { errorDelta } from "../deltas.js";
-import { partsOfKey } from "../http/mask-secrets.js";
 import {
   connectionError,
   drain,
