@@ -29,6 +29,7 @@ import { publicText } from "./http/mask-secrets.js";
 import { errorFromResponse } from "./http/upstream-error.js";
 import { createDialect, DIALECT_NAMES } from "./providers/dialects.js";
 import type { Dialect, StreamDecoder } from "./providers/dialect.js";
+import { ByteCollector } from "./providers/shared/byte-collector.js";
 import { VENDORS } from "./providers/openai-chat/vendors.js";
 
 export interface DirectDeps {
@@ -132,7 +133,7 @@ function bodyReader(start: DecodeStart, limits: LlmLimits): BodyReader {
 /** The body of a status that says failure. */
 class RefusalReader implements BodyReader {
   readonly #status: number;
-  #body = Buffer.alloc(0);
+  readonly #body = new ByteCollector();
   ended = false;
 
   constructor(status: number) {
@@ -141,13 +142,13 @@ class RefusalReader implements BodyReader {
 
   push(bytes: Uint8Array): CompletionDelta[] {
     const room = MAX_ERROR_BODY_BYTES - this.#body.length;
-    this.#body = Buffer.concat([this.#body, bytes.subarray(0, room)]);
+    this.#body.push(bytes.subarray(0, room));
     return bytes.length >= room ? this.end() : [];
   }
 
   end(): CompletionDelta[] {
     this.ended = true;
-    const body = this.#body.toString("utf8");
+    const body = this.#body.text();
     return [errorDelta(errorFromResponse({ status: this.#status, retryAfterMs: 0, body }, []))];
   }
 

@@ -152,6 +152,17 @@ describe("framed decoder", () => {
     expect(listen(body.match(/[^]{1,1000}/g) ?? [], settings).at(-1)).toBe(end);
   });
 
+  test.each([
+    ["blanks", "", "\n", {}],
+    ["a document", '{"a":"', "x", {}],
+    ["an event", "data: ", "x", {}],
+    ["elements", "", "[{},", {}],
+  ] as const)("%s byte by byte - in linear time", (_, before, piece, settings) => {
+    const pieces = [before, ...Array.from({ length: 100_000 }, () => piece)];
+    const limits = { maxEventBytes: 1_000_000, maxResponseBytes: 1_000_000 };
+    expect(listen(pieces, { ...settings, ...limits }).length).toBeGreaterThan(0);
+  });
+
   test("a parser of the dialect's own - gets the bytes, and may end the answer", () => {
     const parser: EventParser = {
       overflowed: false,

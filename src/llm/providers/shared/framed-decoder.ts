@@ -8,6 +8,7 @@ import { ErrorCode } from "../../../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError } from "../../../lib/errors.js";
 import { isJsonObject, objectOf, parseJson } from "../../json.js";
 import type { EventReader, StreamDecoder } from "../dialect.js";
+import { ByteCollector } from "./byte-collector.js";
 import type { EventParser, TakeEvent } from "./event-parser.js";
 import { JsonArrayParser } from "./json-array.js";
 import { NdjsonParser } from "./ndjson.js";
@@ -29,16 +30,16 @@ export function createFramedDecoder(settings: FramedDecoderSettings): StreamDeco
   return new FramedDecoder(settings);
 }
 
-/** How the body goes on. A document is one event: it is collected and parsed at its end. */
+/** How the body goes on. A document is one event: it is collected and parsed at its end. `prefix`: at most a brace. */
 type Body =
-  | { readonly kind: "unknown"; readonly pieces: Uint8Array[] }
-  | { readonly kind: "document"; readonly pieces: Uint8Array[] }
+  | { readonly kind: "unknown"; readonly prefix: Uint8Array }
+  | { readonly kind: "document"; readonly bytes: ByteCollector }
   | { readonly kind: "events"; readonly parser: EventParser };
 
 class FramedDecoder implements StreamDecoder {
   readonly #settings: FramedDecoderSettings;
   readonly #reader: EventReader;
-  #body: Body = { kind: "unknown", pieces: [] };
+  #body: Body = { kind: "unknown", prefix: Buffer.alloc(0) };
   #bytes = 0;
   /** Where the deltas of the running push go. */
   #out: CompletionDelta[] = [];
@@ -62,7 +63,8 @@ class FramedDecoder implements StreamDecoder {
     this.#bytes += bytes.length;
     this.#run(out, () => {
       if (this.#body.kind === "events") this.#body.parser.push(bytes, this.#take);
-      else this.#pushUnframed(bytes, this.#body.pieces);
+      else if (this.#body.kind === "document") this.#body.bytes.push(bytes);
+      else this.#pushFirst(Buffer.concat([this.#body.prefix, bytes]));
     });
     const failure = this.#overflow();
     if (failure) this.#reader.eof(out, failure);
@@ -73,7 +75,7 @@ class FramedDecoder implements StreamDecoder {
     const out: CompletionDelta[] = [];
     if (this.ended) return out;
     this.#run(out, () => {
-      if (this.#body.kind === "document") this.#document(Buffer.concat(this.#body.pieces).toString("utf8"));
+      if (this.#body.kind === "document") this.#document(this.#body.bytes.text());
       else if (this.#body.kind === "events") this.#body.parser.end(this.#take);
     });
     if (!this.ended) this.#reader.eof(out);
@@ -97,14 +99,18 @@ class FramedDecoder implements StreamDecoder {
     }
   }
 
-  #pushUnframed(bytes: Uint8Array, pieces: Uint8Array[]): void {
-    pieces.push(bytes);
-    if (this.#body.kind === "document") return;
-    const prefix = pieces.length === 1 ? bytes : Buffer.concat(pieces);
+  /** What the body is: its first character tells, after blanks and a BOM, which are no part of it. */
+  #pushFirst(bytes: Uint8Array): void {
+    const at = bytes.findIndex((byte) => !isBlank(byte));
+    if (at === -1) return;
+    const prefix = bytes.subarray(at);
     const kind = bodyKind(prefix, this.#settings);
-    if (kind === "document") {
-      this.#body = { kind, pieces };
-    } else if (kind !== "unknown") {
+    if (kind === "unknown") {
+      this.#body = { kind, prefix };
+    } else if (kind === "document") {
+      this.#body = { kind, bytes: new ByteCollector() };
+      this.#body.bytes.push(prefix);
+    } else {
       const parser = kind === "array" ? new JsonArrayParser(this.#settings.maxEventBytes) : this.#parser();
       this.#body = { kind: "events", parser };
       parser.push(prefix, this.#take);
@@ -151,8 +157,7 @@ class FramedDecoder implements StreamDecoder {
   }
 
   /** An answer that was not streamed, or lines that were announced as one. Of one that is cut off nothing is kept. */
-  #document(body: string): void {
-    const text = body.slice(body.indexOf("{")); // a BOM may stand before it
+  #document(text: string): void {
     const parsed = parseJson(text);
     if (parsed !== undefined) this.#reader.document(objectOf(parsed), this.#out);
     else if (isJsonObject(text.slice(0, text.indexOf("\n")))) this.#lines("", text, true);
@@ -160,17 +165,14 @@ class FramedDecoder implements StreamDecoder {
   }
 }
 
-/** What the first characters say. `{` opens a document where events begin otherwise, `[` an array. A BOM decides nothing. */
+/** `{` opens a document where events begin otherwise, `[` an array. */
 function bodyKind(
-  prefix: Uint8Array,
+  [first, next]: Uint8Array,
   { framing, contentType }: FramedDecoderSettings,
 ): Body["kind"] | "array" {
-  const at = prefix.findIndex((byte) => !isBlank(byte));
-  const first = prefix[at];
   if (first === 0x5b) return "array";
-  if (first !== 0x7b) return first === undefined ? "unknown" : "events";
+  if (first !== 0x7b) return "events";
   if (framing !== "ndjson" || /^application\/json\b/i.test(contentType)) return "document";
-  const next = prefix[at + 1];
   if (next === undefined) return "unknown";
   return next === 0x0a || next === 0x0d ? "document" : "events"; // a line holds a whole value
 }
