@@ -68,7 +68,7 @@ function* play(input: CompletionInput, attempt: number): Generator<CompletionDel
     written += args.length;
   }
   if (calls.length === 0) {
-    const answer = results.length > 0 ? answerFromResults(results) : plainAnswer(question);
+    const answer = results.length > 0 ? answerFromResults(results, question) : plainAnswer(question);
     for (const text of words(answer)) yield contentDelta(1, text);
     written += answer.length;
   }
@@ -182,9 +182,9 @@ function plainAnswer(question: string): string {
   return `${INTRO}${asked}\n\nTo get real answers, set \`OPENAI_BASE_URL\` (and \`OPENAI_API_KEY\` if the server wants one) and start Turnwire again.`;
 }
 
-function answerFromResults(results: readonly ToolResult[]): string {
+function answerFromResults(results: readonly ToolResult[], question: string): string {
   const parts = results.map(({ name, text, isError }) => {
-    if (name === "search" && !isError) return answerFromPassages(text);
+    if (name === "search" && !isError) return answerFromPassages(text, searchWords(question));
     const marker = /\[\d+\]/.exec(text)?.[0];
     const verb = isError ? "failed with" : "answered";
     return `The tool${name === "" ? "" : ` \`${name}\``} ${verb}:\n\n${quote(text)}${marker === undefined ? "" : `\n\nSource: ${marker}`}`;
@@ -193,21 +193,34 @@ function answerFromResults(results: readonly ToolResult[]): string {
 }
 
 /** Quotes the first passages of a search result, each with its number. */
-function answerFromPassages(text: string): string {
+function answerFromPassages(text: string, asked: string): string {
   const passages = [...text.matchAll(/^\[(\d+)\] (.+)\n([^]*?)(?=\n\n\[\d+\] |$(?![^]))/gm)].slice(
     0,
     MAX_PASSAGES,
   );
   if (passages.length === 0) return `I searched your documents:\n\n${quote(text)}`;
-  const quotes = passages.map(([, number, title, body]) => {
-    const line = body!
-      .replace(/\[page \d+ of \d+\]|^#+ .*$/gm, " ")
-      .replace(/\s+/g, " ")
-      .trim();
-    const short = splitText(line, PASSAGE_CHARS)[0] ?? "";
-    return `- **${title}**: “${short}${short.length < line.length ? " ..." : ""}” [${number}]`;
-  });
+  const quotes = passages.map(
+    ([, number, title, body]) => `- **${title}**: “${tellingPart(body!, asked)}” [${number}]`,
+  );
   return `This is what your documents say:\n\n${quotes.join("\n")}`;
+}
+
+/** The line of a passage with most of the words asked for, and what follows it, without markup. */
+function tellingPart(body: string, asked: string): string {
+  const lines = body
+    .replace(/^\[page \d+ of \d+\]$|^#+ .*$|[|`*]|-{3,}/gm, " ")
+    .split("\n")
+    .map((line) => line.replace(/\s+/g, " ").trim())
+    .filter((line) => line !== "");
+  const words = asked
+    .toLowerCase()
+    .split(" ")
+    .map((word) => word.slice(0, Math.max(4, word.length - 2))); // "storks" is found in "stork"
+  const hits = lines.map((line) => words.filter((word) => line.toLowerCase().includes(word)).length);
+  const from = hits.indexOf(Math.max(...hits));
+  const rest = lines.slice(Math.max(from, 0)).join(" ");
+  const short = splitText(rest, PASSAGE_CHARS)[0] ?? "";
+  return short.length < rest.length ? `${short} ...` : short;
 }
 
 function quote(text: string): string {
