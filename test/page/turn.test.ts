@@ -18,6 +18,14 @@ beforeAll(async () => {
 });
 afterAll(() => closeServer());
 
+/** What the golden turns that did not complete say of their end. */
+const ENDS: Readonly<Record<string, string>> = {
+  stopped: "Stopped.",
+  deadline: "The time for this answer ran out.",
+  interrupted: "The answer was interrupted: the process that wrote it was lost.",
+  "two-lanes": "The model provider limits the rate, try again later.",
+};
+
 /** Writes packets of a turn as JSON, numbered. */
 class Packets {
   #seq = 0;
@@ -125,6 +133,7 @@ describeInChromium("turn in the page", (browser: () => Browser) => {
       await show(golden.packets);
       expect(await page.locator(".lane").count(), name).toBeGreaterThan(0);
       expect(await page.locator('[aria-busy="true"]').count(), name).toBe(0);
+      expect((await page.locator(".end strong").allTextContents()).join(" "), name).toBe(ENDS[name] ?? "");
     }
   });
 

@@ -25,6 +25,14 @@ export function progressOf(outcome: TurnOutcome | undefined): Progress {
   }
 }
 
+/** Stops after which the same request would not fare better, or is not wanted. */
+const FINAL_REASONS: ReadonlySet<StopReason> = new Set([
+  StopReason.BUDGET,
+  StopReason.REPLACED,
+  StopReason.REVOKED,
+  StopReason.ADMIN,
+]);
+
 /** The end in words; undefined while it runs and when it completed with nothing to add. */
 export function endView(
   outcome: TurnOutcome | undefined,
@@ -39,7 +47,7 @@ export function endView(
     progress,
     text,
     advice,
-    retryable: error?.retryable ?? progress !== "error",
+    retryable: error?.retryable ?? (progress !== "error" && !FINAL_REASONS.has(reason)),
     retryAfterMs: error?.retryAfterMs ?? 0,
   };
 }

@@ -245,9 +245,10 @@ describe("turn view - what goes on and how it ended", () => {
   });
 
   it.each([
-    [StopReason.USER_CANCELLED, undefined],
-    [StopReason.DEADLINE, "The time for this answer ran out."],
-  ])("tells why the turn was stopped where its lane does not (%s)", (stopReason, text) => {
+    [StopReason.USER_CANCELLED, undefined, undefined],
+    [StopReason.DEADLINE, "The time for this answer ran out.", true],
+    [StopReason.BUDGET, "The budget was used up.", false],
+  ])("tells why the turn was stopped where its lane does not (%s)", (stopReason, text, retryable) => {
     const turn = new Turn();
     turn.lane("laneEnd", { outcome: TurnOutcome.STOPPED });
     const view = turn.add(
@@ -255,6 +256,7 @@ describe("turn view - what goes on and how it ended", () => {
     );
     expect(view.lanes[0]!.end?.text).toBe("Stopped.");
     expect(view.end?.text).toBe(text);
+    expect(view.end?.retryable).toBe(retryable);
   });
 });
 

@@ -15,8 +15,10 @@ export const Lane = memo(function Lane(props: {
   readonly lane: LaneView;
   readonly isOneOfSeveral: boolean;
   readonly isPicked: boolean;
+  /** True if the turn says why it was stopped: then the lane need not say that it was. */
+  readonly isStopTold: boolean;
 }): ReactNode {
-  const { lane, isOneOfSeveral, isPicked } = props;
+  const { lane, isOneOfSeveral, isPicked, isStopTold } = props;
   const { onPickLane } = useTurnActions();
   const id = useId();
   const canPick = isOneOfSeveral && onPickLane !== undefined && lane.progress !== "running";
@@ -43,7 +45,7 @@ export const Lane = memo(function Lane(props: {
       {lane.notices.map((notice) => (
         <Notice key={notice.key} notice={notice} />
       ))}
-      {lane.end && <EndLine end={lane.end} lane={lane} />}
+      {lane.end && !(isStopTold && lane.end.progress === "stopped") && <EndLine end={lane.end} lane={lane} />}
       <FileButtons files={lane.files} />
       <Sources citations={lane.citations} others={lane.sources} />
     </article>

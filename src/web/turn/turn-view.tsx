@@ -34,6 +34,7 @@ export const TurnView = memo(function TurnView(props: TurnViewProps): ReactNode 
               key={lane.key}
               lane={lane}
               isOneOfSeveral={isOneOfSeveral}
+              isStopTold={view.end !== undefined}
               isPicked={isOneOfSeveral && lane.messageId !== "" && lane.messageId === pickedMessageId}
             />
           ))}
