@@ -270,7 +270,10 @@ export const VENDORS: ReadonlyMap<string, Vendor> = new Map<string, Vendor>([
       },
     },
   ],
-  ["lmstudio", { hosts: /:1234$/, quirks: { formats: ["schema"], toolChoices: [], media: ["image"] } }],
+  [
+    "lmstudio",
+    { hosts: /:1234$/, quirks: { formats: ["schema"], toolChoices: ["none", "required"], media: ["image"] } },
+  ],
   [
     "ollama",
     {
