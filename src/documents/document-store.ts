@@ -98,8 +98,8 @@ export interface DocumentStore {
   /** Gives it back unfinished, as if it had not been begun. */
   release(lease: Lease): Promise<void>;
   pendingText(lease: Lease): Promise<string>;
-  /** Removes what an earlier attempt left. */
-  clear(lease: Lease): Promise<void>;
+  /** Removes what an earlier attempt left. False = lost, nothing was removed. */
+  clear(lease: Lease): Promise<boolean>;
   /** Adds passages, says how far it got and renews the lease. False = lost, nothing was added. */
   addPassages(
     lease: Lease,

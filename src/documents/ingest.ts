@@ -179,7 +179,7 @@ export class Ingest {
 
   async #index(lease: Lease, signal: AbortSignal): Promise<DocumentRow> {
     const { store } = this.#options;
-    await store.clear(lease);
+    if (!(await store.clear(lease))) throw new WorkEnded("lost");
     const source = await openSource(lease, this.#options, this.#limits, signal);
     const chunker = new Chunker({ pages: source.pages });
     const batch = new Batch(lease, source, this.#options, this.#limits);

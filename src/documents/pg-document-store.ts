@@ -57,7 +57,7 @@ export function pgDocumentStore(channel: Channel): DocumentStore {
     renew: (lease, leaseMs) => renew(channel, lease, leaseMs),
     release: (lease) => release(channel, lease),
     pendingText: (lease) => pendingText(channel, lease),
-    clear: (lease) => clear(channel, lease.document.documentId),
+    clear: (lease) => clear(channel, lease),
     addPassages: (lease, batch, about, processedBytes, leaseMs) =>
       addPassages(channel, lease, batch, about, processedBytes, leaseMs),
     finish: (lease, about) => finish(channel, lease, about),
@@ -198,26 +198,31 @@ async function readText(
   }));
 }
 
+/** The status and the passages in one transaction: what has ended leaves nothing behind. */
 async function cancel(channel: Channel, owner: Owner, documentId: string): Promise<DocumentRow | undefined> {
-  const rows = await channel.query<RawDocument>(
-    `update turnwire.source_documents set status = $4, worker = '', lease_until = null, pending_text = null, chunks = 0
-     where document_id = $1 and tenant_id = $2 and user_id = $3 and status = ${INDEXING} returning ${COLUMNS}`,
-    [documentId, owner.tenantId, owner.userId, DocumentStatus.CANCELLED],
-  );
-  if (!rows[0]) return get(channel, owner, documentId);
-  await clear(channel, documentId);
-  return toRow(rows[0]);
+  const cancelled = await channel.transaction(async (tx) => {
+    const rows = await tx.query<RawDocument>(
+      `update turnwire.source_documents set status = $4, worker = '', lease_until = null, pending_text = null, chunks = 0
+       where document_id = $1 and tenant_id = $2 and user_id = $3 and status = ${INDEXING} returning ${COLUMNS}`,
+      [documentId, owner.tenantId, owner.userId, DocumentStatus.CANCELLED],
+    );
+    if (rows[0]) await removePassages(tx, documentId);
+    return rows[0] && toRow(rows[0]);
+  });
+  return cancelled ?? get(channel, owner, documentId);
 }
 
 async function deleteDocument(channel: Channel, owner: Owner, documentId: string): Promise<boolean> {
-  // Who indexes it is told off first; the passages go in small statements, the row last.
-  if (!(await cancel(channel, owner, documentId))) return false;
-  await clear(channel, documentId);
-  await channel.query(
-    "delete from turnwire.source_documents where document_id = $1 and tenant_id = $2 and user_id = $3",
-    [documentId, owner.tenantId, owner.userId],
-  );
-  return true;
+  return channel.transaction(async (tx) => {
+    const rows = await tx.query(
+      "select from turnwire.source_documents where document_id = $1 and tenant_id = $2 and user_id = $3 for update",
+      [documentId, owner.tenantId, owner.userId],
+    );
+    if (rows.length === 0) return false;
+    await removePassages(tx, documentId);
+    await tx.query("delete from turnwire.source_documents where document_id = $1", [documentId]);
+    return true;
+  });
 }
 
 async function claim(
@@ -270,9 +275,23 @@ async function pendingText(channel: Channel, lease: Lease): Promise<string> {
   return rows[0]?.pending_text ?? "";
 }
 
-async function clear(channel: Queryable, documentId: string): Promise<void> {
+async function clear(channel: Channel, lease: Lease): Promise<boolean> {
+  return channel.transaction(async (tx) => {
+    // The row stays locked: nobody takes the document over while its passages go.
+    const rows = await tx.query(
+      `select from turnwire.source_documents where ${HELD} for no key update`,
+      held(lease),
+    );
+    if (rows.length === 0) return false;
+    await removePassages(tx, lease.document.documentId);
+    return true;
+  });
+}
+
+/** In statements that each end well within their time. The document's row must be locked, so that none is added. */
+async function removePassages(tx: Queryable, documentId: string): Promise<void> {
   for (let removed = CLEAR_ROWS; removed === CLEAR_ROWS;) {
-    const rows = await channel.query(
+    const rows = await tx.query(
       `delete from turnwire.passages where document_id = $1 and chunk_index in (
          select chunk_index from turnwire.passages where document_id = $1 limit ${CLEAR_ROWS}) returning 1`,
       [documentId],
@@ -353,14 +372,16 @@ async function fail(
   failure: DocumentFailure,
   error: string,
 ): Promise<DocumentRow | undefined> {
-  const rows = await channel.query<RawDocument>(
-    `update turnwire.source_documents set status = $4, failure = $5, error = $6, worker = '', lease_until = null,
-       pending_text = null, chunks = 0
-     where ${HELD} returning ${COLUMNS}`,
-    [...held(lease), DocumentStatus.FAILED, failure, error],
-  );
-  if (rows[0]) await clear(channel, lease.document.documentId);
-  return rows[0] && toRow(rows[0]);
+  return channel.transaction(async (tx) => {
+    const rows = await tx.query<RawDocument>(
+      `update turnwire.source_documents set status = $4, failure = $5, error = $6, worker = '', lease_until = null,
+         pending_text = null, chunks = 0
+       where ${HELD} returning ${COLUMNS}`,
+      [...held(lease), DocumentStatus.FAILED, failure, error],
+    );
+    if (rows[0]) await removePassages(tx, lease.document.documentId);
+    return rows[0] && toRow(rows[0]);
+  });
 }
 
 function toRow(raw: RawDocument): DocumentRow {

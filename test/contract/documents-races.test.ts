@@ -133,9 +133,44 @@ test("documents - what a dead worker left is begun anew by another, and its late
   expect(await service.settled(documentId)).toMatchObject({ status: DocumentStatus.READY, chunks: 1 });
   expect((await service.documents.getDocument({ documentId })).text).toBe("taken over");
   expect(await store.addPassages(dead, [passage(1)], about, 1, 1)).toBe(false);
+  expect(await store.clear(dead)).toBe(false);
   expect(await store.renew(dead, 1)).toBe(false);
   expect(await store.finish(dead, about)).toBeUndefined();
   expect(await passages(service, documentId)).toBe(1);
+});
+
+test("documents - what ends while its passages cannot be removed has not ended; the next attempt leaves none", async () => {
+  const service = await use({ started: false });
+  const store = pgDocumentStore(service.channel);
+  const about = { title: "t", mediaType: "text/plain", language: "simple", sizeBytes: 1 };
+  const begun = async () => {
+    const { document } = await service.documents.addDocument({ source: { case: "text", value: "ends" } });
+    const lease = (await store.claim("worker", 60_000, undefined))!;
+    await store.addPassages(
+      lease,
+      [{ index: 0, text: "x", start: 0, end: 1, heading: "", page: 0 }],
+      about,
+      1,
+      60_000,
+    );
+    return { documentId: document!.documentId, lease };
+  };
+  const cancelled = await begun();
+  const deleted = await begun();
+  const failed = await begun();
+  const fail = () => store.fail(failed.lease, DocumentFailure.BROKEN, "broken");
+  await service.channel.query(`
+    create function refuse_removal() returns trigger language plpgsql as 'begin raise exception ''refused''; end';
+    create trigger refuse before delete on turnwire.passages for each row execute function refuse_removal()`);
+  await expect(service.documents.cancelDocument(cancelled)).rejects.toThrow();
+  await expect(service.documents.deleteDocument(deleted)).rejects.toThrow();
+  await expect(fail()).rejects.toThrow();
+  await service.channel.query("drop trigger refuse on turnwire.passages; drop function refuse_removal()");
+  await service.documents.cancelDocument(cancelled);
+  await service.documents.deleteDocument(deleted);
+  expect(await fail()).toMatchObject({ status: DocumentStatus.FAILED });
+  for (const { documentId } of [cancelled, deleted, failed])
+    expect(await passages(service, documentId)).toBe(0);
 });
 
 test("documents - one that kills its workers is given up; a clean shutdown does not count", async () => {
