@@ -8,8 +8,10 @@ import {
 import { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
 import { ManualClock } from "../../../test/support/manual-clock.js";
 import { AsyncQueue } from "../../lib/async-queue.js";
+import { TurnError } from "../../lib/errors.js";
+import { toConnectError } from "../../lib/rpc/status.js";
 import { abortable } from "../../lib/signals.js";
-import { clientError } from "../errors.js";
+import { clientError, toClientError } from "../errors.js";
 import type { LinkStatus } from "./hub-messages.js";
 import { Watcher, type WatcherOptions } from "./watcher.js";
 
@@ -97,6 +99,26 @@ describe("watcher", () => {
     expect(openings.length).toBe(1);
     watcher.wake();
     await opened(2);
+  });
+
+  it("W5 drops an event token that is refused, and only that one", async () => {
+    const { opened, messages, clock, kinds } = setUp();
+    const refuse = async (opening: Opening, field: string, wait: number): Promise<void> => {
+      const told = kinds().length;
+      const refusal = new TurnError(ErrorCode.INVALID_ARGUMENT, { details: { field } });
+      opening.queue.fail(toClientError(toConnectError(refusal)));
+      await vi.waitFor(() => expect(kinds().slice(told)).toEqual(["offline"]));
+      await vi.waitFor(() => expect(clock.sleeping).toBe(1));
+      clock.advance(wait);
+    };
+    const first = await opened(1);
+    await first.queue.push(message("token-1"), 1);
+    await vi.waitFor(() => expect(messages.length).toBe(1));
+    await refuse(first, "cursors", 200);
+    const second = await opened(2);
+    expect(second.request.afterEventToken).toBe("token-1");
+    await refuse(second, "after_event_token", 400);
+    expect((await opened(3)).request.afterEventToken).toBe("");
   });
 
   it("ends with everything that it has", async () => {

@@ -4,7 +4,8 @@
  *
  * W1 at most one RPC is open. W2 `reopen` ends it and opens the next at once; a loss is followed by a wait that doubles.
  * W3 silence longer than `heartbeatTimeoutMs` counts as a loss. W4 what cannot get better by itself (a refused token) is
- * told and waits for `wake`.
+ * told and waits for `wake`. W5 an event token that the service refuses is dropped: what it stood for is read anew, as after
+ * any loss.
  */
 import { create } from "@bufbuild/protobuf";
 import type { Client } from "@connectrpc/connect";
@@ -91,6 +92,7 @@ export class Watcher {
       const error = await this.#read(this.#round);
       if (this.#closed.signal.aborted) return;
       if (!error) continue;
+      if (isOfToken(error)) this.#eventToken = "";
       this.#attempt += 1;
       const lasting = LASTING.has(error.code);
       onStatus({ kind: lasting ? "refused" : "offline", attempt: this.#attempt, code: error.code });
@@ -162,6 +164,10 @@ export class Watcher {
 
 const REOPENED = Symbol("reopened");
 const SILENT = Symbol("silent");
+
+function isOfToken({ code, details }: TurnwireClientError): boolean {
+  return code === ErrorCode.INVALID_ARGUMENT && details.facts.field === "after_event_token";
+}
 
 function lost(message: string): TurnwireClientError {
   return clientError(ErrorCode.UNAVAILABLE, message);

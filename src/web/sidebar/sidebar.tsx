@@ -98,7 +98,7 @@ function Sessions({ current, onChosen }: { readonly current: string; readonly on
       </ErrorNotice>
     );
   }
-  if (view.items.length === 0) return <p className="list-note">Your conversations will stand here.</p>;
+  if (view.items.length === 0) return <p className="list-note">Your conversations will appear here.</p>;
   return (
     <div ref={list}>
       {groupByDay(view.items, new Date()).map(({ label, items }) => (
