@@ -161,6 +161,7 @@ async function* streamAttempt(
 ): AsyncGenerator<Deltas, TurnError | undefined, undefined> {
   const { upstream } = target;
   const { time } = call;
+  // It comes first: what the gate holds and keeps has no key in it any more.
   const filter = new SecretFilter(upstream.secrets);
   let place: Place | undefined;
   let failure: TurnError | "cancelled" | undefined = "cancelled";
@@ -168,15 +169,17 @@ async function* streamAttempt(
     place = await upstream.enter(triedKeys, time.signal);
     triedKeys.add(place.keyIndex);
     for await (const deltas of prepared.stream(place.key)) {
-      const out = filter.apply(gate.take(deltas));
+      const out = gate.take(filter.apply(deltas));
       if (out.length > 0) yield out;
     }
-    const rest = filter.flush();
+    const rest = gate.take(filter.flush());
     if (rest.length > 0) yield rest;
     const { end } = gate;
     return (failure = end.kind === "failed" ? end.error : undefined);
   } catch (error) {
     if (!time.expired) time.signal.throwIfAborted();
+    const rest = gate.take(filter.flush());
+    if (rest.length > 0) yield rest;
     return (failure = time.expired ?? TurnError.from(error));
   } finally {
     if (place) upstream.leave(place, failure);

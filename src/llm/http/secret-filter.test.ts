@@ -1,7 +1,17 @@
+import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import type { CompletionDelta } from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
-import { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
-import { contentDelta, reasoningDelta, toolCallDelta, warningDelta } from "../deltas.js";
+import { ErrorCode, FinishReason, UsageSchema } from "../../../gen/turnwire/packet/v1/common_pb.js";
+import { TurnError } from "../../lib/errors.js";
+import {
+  contentDelta,
+  errorDelta,
+  finishDelta,
+  reasoningDelta,
+  toolCallDelta,
+  usageDelta,
+  warningDelta,
+} from "../deltas.js";
 import { SecretFilter } from "./secret-filter.js";
 
 const KEY = "sk-test-0123456789abcdef";
@@ -48,9 +58,39 @@ describe("secret filter", () => {
     expect(textOf(filter.apply([contentDelta(0, "see sk-te")]))).toBe("see ");
     expect(textOf(filter.apply([contentDelta(0, "mplate")]))).toBe("sk-template");
     expect(textOf(filter.apply([contentDelta(0, "sk-test")]))).toBe("");
-    const rest = filter.apply([reasoningDelta(1, "other block")]);
-    expect(rest.map(({ delta }) => delta.case)).toEqual(["content", "reasoning"]);
+    const rest = filter.apply([finishDelta({ reason: FinishReason.STOP })]);
+    expect(rest.map(({ delta }) => delta.case)).toEqual(["content", "finish"]);
     expect(textOf(rest)).toBe("sk-test");
+    expect(filter.flush()).toEqual([]);
+  });
+
+  test.each([
+    ["usage", usageDelta(create(UsageSchema, { outputTokens: 1 }), 1)],
+    ["a warning", warningDelta(ErrorCode.UPSTREAM_MALFORMED, "skipped")],
+    ["reasoning", reasoningDelta(1, "hm")],
+    ["a call", toolCallDelta({ blockIndex: 2, callId: "c", name: "t", argumentsFragment: "{}" })],
+    ["an empty text", contentDelta(0, "")],
+    ["another block", contentDelta(3, "")],
+  ])("F1 %s between the pieces of a key, wherever it is cut", (_, between) => {
+    for (let at = 1; at < KEY.length; at++) {
+      const filter = new SecretFilter([KEY]);
+      const pieces = [contentDelta(0, KEY.slice(0, at)), between, contentDelta(3, `${KEY.slice(at)}!`)];
+      const out = pieces.flatMap((delta) => filter.apply([delta]));
+      const content = [...out, ...filter.flush()].filter(({ delta }) => delta.case === "content");
+      expect(textOf(content)).toMatch(/^.{0,3}\[key\]!$/);
+    }
+  });
+
+  test("F3 what waited and was no key stays in its own block", () => {
+    const filter = new SecretFilter([KEY]);
+    const out = [contentDelta(0, "see sk-te"), contentDelta(1, "mplate")].flatMap((delta) =>
+      filter.apply([delta]),
+    );
+    expect(out.map(({ delta }) => delta.value)).toMatchObject([
+      { blockIndex: 0, text: "see " },
+      { blockIndex: 0, text: "sk-te" },
+      { blockIndex: 1, text: "mplate" },
+    ]);
   });
 
   test("F3 what has no key stays the same object", () => {
@@ -76,5 +116,15 @@ describe("secret filter", () => {
   test("keys in all other deltas are masked", () => {
     const [delta] = new SecretFilter([KEY]).apply([warningDelta(ErrorCode.UPSTREAM_MALFORMED, `bad ${KEY}`)]);
     expect(delta?.delta).toMatchObject({ case: "warning", value: { message: "bad [key]" } });
+  });
+
+  test("keys in the details of an error are masked, in the name of a call, and where JSON would escape them", () => {
+    const quoted = 'pass"word\\0123';
+    const filter = new SecretFilter([KEY, quoted]);
+    const error = new TurnError(ErrorCode.UPSTREAM_REJECTED, { message: quoted, details: { said: KEY } });
+    const [failed] = filter.apply([errorDelta(error)]);
+    expect(failed?.delta).toMatchObject({ value: { message: "[key]", details: { said: "[key]" } } });
+    const [call] = filter.apply([toolCallDelta({ blockIndex: 0, callId: "c", name: KEY })]);
+    expect(call?.delta).toMatchObject({ value: { name: "[key]" } });
   });
 });

@@ -1,7 +1,8 @@
 /**
- * Keeps keys out of what a model says: an upstream may echo the request it got, headers included. F1 a key never comes out
- * whole, however it was cut. F2 text is held back only while its end may be the beginning of a key, from the fourth character
- * on. F3 what has no key in it stays as it is.
+ * Keeps keys out of what a model says: an upstream may echo the request it got, headers included. Owns what is held back.
+ * F1 a key never comes out whole, however it was cut and whatever was said between its pieces. F2 text is held back only
+ * while its end may be the beginning of a key, from the fourth character on: until more text of its kind, or the end of
+ * the answer. F3 what has no key in it stays as it is.
  */
 import type { CompletionDelta } from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 
@@ -13,76 +14,109 @@ const HEAD_CHARS = 4;
 
 type TextCase = "content" | "reasoning" | "refusal" | "toolCall";
 
+/** Texts that follow one another, whatever is between them. */
+interface Channel {
+  /** The delta whose text is held back. */
+  held: CompletionDelta | undefined;
+  /** The last characters that went out, which may be the beginning of a key. */
+  last: string;
+}
+
 export class SecretFilter {
   readonly #secrets: readonly string[];
-  /** The delta whose text is held back. */
-  #held: CompletionDelta | undefined;
-  /** The last characters that went out, which may be the beginning of a key. */
-  #last = "";
-  #channel = "";
+  readonly #channels = new Map<string, Channel>();
 
   constructor(secrets: readonly string[]) {
     this.#secrets = secrets.filter(({ length }) => length >= MIN_SECRET_CHARS);
   }
 
-  apply(deltas: CompletionDelta[]): CompletionDelta[] {
+  apply(deltas: readonly CompletionDelta[]): readonly CompletionDelta[] {
     if (this.#secrets.length === 0) return deltas;
     return deltas.flatMap((delta) => this.#applyOne(delta));
   }
 
   /** What is held back when nothing follows. */
   flush(): CompletionDelta[] {
-    const held = this.#held;
-    this.#held = undefined;
-    this.#last = "";
-    return held ? [held] : [];
+    const held = [...this.#channels.values()].flatMap((channel) => channel.held ?? []);
+    this.#channels.clear();
+    return held;
   }
 
   #applyOne(delta: CompletionDelta): CompletionDelta[] {
+    switch (delta.delta.case) {
+      case "content":
+      case "reasoning":
+      case "refusal":
+        return this.#applyText(delta);
+      case "toolCall":
+        return this.#applyText(delta.delta.value.name === "" ? delta : this.#mask(delta));
+      case "finish":
+      case "error":
+        return [...this.flush(), this.#mask(delta)];
+      case "attemptBoundary":
+        this.#dropReasoning();
+        return [this.#mask(delta)];
+      default:
+        return [this.#mask(delta)];
+    }
+  }
+
+  #applyText(delta: CompletionDelta): CompletionDelta[] {
     const text = textOf(delta);
-    if (text === undefined) return [...this.flush(), this.#mask(delta)];
-    if (text === "" && this.#held && !isLastOfCall(delta)) return [delta];
-    const channel = channelOf(delta);
-    const before = channel === this.#channel ? [] : this.flush();
-    this.#channel = channel;
-    const held = this.#held ? textOf(this.#held)! : "";
-    this.#held = undefined;
-    const [ready, waiting] = this.#split(held + text);
-    const out = isLastOfCall(delta) ? ready + waiting : ready;
-    if (out.length === ready.length && waiting !== "") this.#held = withText(delta, waiting);
-    return out === "" && this.#held ? before : [...before, out === text ? delta : withText(delta, out)];
+    const channel = this.#channelOf(delta);
+    const { held } = channel;
+    const isLast = isLastOfCall(delta);
+    if (text === "" && !isLast) return [delta];
+    const heldText = held ? textOf(held) : "";
+    const [ready, waiting] = this.#split(channel, heldText + text);
+    channel.held = waiting === "" || isLast ? undefined : withText(delta, waiting);
+    if (isLast) this.#channels.delete(channelName(delta));
+    const whole = isLast ? ready + waiting : ready;
+    // What was held stays in its own block, if it was no key.
+    const apart = held && blockOf(held) !== blockOf(delta) && ready.startsWith(heldText);
+    const before = apart ? [held] : [];
+    const out = apart ? whole.slice(heldText.length) : whole;
+    return out === "" && channel.held ? before : [...before, out === text ? delta : withText(delta, out)];
+  }
+
+  /** What an attempt that was given up has reasoned counts no more. */
+  #dropReasoning(): void {
+    const channel = this.#channels.get("reasoning");
+    if (channel) channel.held = undefined;
+  }
+
+  #channelOf(delta: CompletionDelta): Channel {
+    const name = channelName(delta);
+    let channel = this.#channels.get(name);
+    if (!channel) this.#channels.set(name, (channel = { held: undefined, last: "" }));
+    return channel;
   }
 
   /** What of the text may go out, and what waits. */
-  #split(text: string): readonly [out: string, keep: string] {
+  #split(channel: Channel, text: string): readonly [out: string, keep: string] {
+    const { last } = channel;
     let out = text;
     for (const secret of this.#secrets) {
-      const whole = this.#last + out;
+      const whole = last + out;
       const at = whole.indexOf(secret);
       if (at === -1) continue;
-      const shown = Math.min(at, this.#last.length);
+      const shown = Math.min(at, last.length);
       out = (whole.slice(0, at) + MASK + whole.slice(at + secret.length).replaceAll(secret, MASK)).slice(
         shown,
       );
     }
-    const whole = this.#last + out;
-    const start = Math.min(...this.#secrets.map((secret) => beginsAt(whole, secret))) - this.#last.length;
+    const whole = last + out;
+    const start = Math.min(...this.#secrets.map((secret) => beginsAt(whole, secret))) - last.length;
     const keep = out.slice(Math.max(0, start));
     out = out.slice(0, out.length - keep.length);
-    this.#last = (this.#last + out).slice(1 - HEAD_CHARS);
+    channel.last = (last + out).slice(1 - HEAD_CHARS);
     return [out, keep];
   }
 
-  /** Keys in the strings of all other deltas. */
+  /** Keys in the strings of a delta, whole ones. */
   #mask(delta: CompletionDelta): CompletionDelta {
-    const { case: kind, value } = delta.delta;
-    if (kind === "providerState" || kind === "media" || kind === "usage" || value === undefined) return delta;
-    const json = JSON.stringify(value, (_, member: unknown) => (typeof member === "bigint" ? 0 : member));
-    if (!this.#secrets.some((secret) => json.includes(secret))) return delta;
-    return {
-      ...delta,
-      delta: { case: kind, value: maskMembers(value, this.#secrets) } as CompletionDelta["delta"],
-    };
+    if (delta.delta.case === "providerState") return delta; // goes back to the provider alone
+    return maskMembers(delta, this.#secrets) as CompletionDelta;
   }
 }
 
@@ -94,18 +128,18 @@ function beginsAt(text: string, secret: string): number {
   return at === -1 ? text.length : at;
 }
 
+/** The value itself if no secret is in it. */
 function maskMembers(value: unknown, secrets: readonly string[]): unknown {
   if (typeof value === "string")
     return secrets.reduce((text, secret) => text.replaceAll(secret, MASK), value);
-  if (Array.isArray(value)) return value.map((member) => maskMembers(member, secrets));
   if (typeof value !== "object" || value === null || value instanceof Uint8Array) return value;
-  const members = Object.entries(value).map(
-    ([name, member]) => [name, maskMembers(member, secrets)] as const,
-  );
-  return Object.fromEntries(members);
+  const members = Object.entries(value);
+  const masked = members.map(([name, member]) => [name, maskMembers(member, secrets)] as const);
+  if (masked.every(([, member], at) => member === members[at]![1])) return value;
+  return Array.isArray(value) ? masked.map(([, member]) => member) : Object.fromEntries(masked);
 }
 
-function textOf({ delta }: CompletionDelta): string | undefined {
+function textOf({ delta }: CompletionDelta): string {
   switch (delta.case) {
     case "content":
     case "reasoning":
@@ -115,14 +149,17 @@ function textOf({ delta }: CompletionDelta): string | undefined {
     case "toolCall":
       return delta.value.argumentsFragment;
     default:
-      return undefined;
+      return "";
   }
 }
 
-/** Texts of one channel follow one another. */
-function channelOf({ delta }: CompletionDelta): string {
+function channelName({ delta }: CompletionDelta): string {
   const kind = delta.case as TextCase;
   return delta.case === "toolCall" ? `${kind}:${delta.value.blockIndex}` : kind;
+}
+
+function blockOf({ delta }: CompletionDelta): number {
+  return delta.case === "content" || delta.case === "reasoning" ? delta.value.blockIndex : 0;
 }
 
 /** Nothing follows the last piece of a call's arguments. */

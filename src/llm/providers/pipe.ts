@@ -15,7 +15,7 @@ import {
   type CompletionInput,
   type Model,
 } from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
-import { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
+import { ErrorCode, type TurnError as TurnErrorMessage } from "../../../gen/turnwire/packet/v1/common_pb.js";
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { ERROR_TABLE, TurnError, type KnownErrorCode } from "../../lib/errors.js";
 import { createGrpcClient, type GrpcClient } from "../../lib/rpc/grpc-client.js";
@@ -28,6 +28,8 @@ import type { CompletionCall, CompletionProvider, ListedModel, ProviderDeps } fr
 const LIST_TIMEOUT_MS = 5_000;
 const PLAIN_TIMEOUT_MS = 60_000;
 const MAX_PAGES = 50;
+/** Of an error. */
+const MAX_DETAILS = 16;
 /** How long usage may take once the peer said how the answer ended. */
 const AFTER_END_MS = 2_000;
 
@@ -184,17 +186,37 @@ function ours(whole: CompletionDelta, config: PipeProviderConfig): CompletionDel
         delta: { ...delta, value: { ...delta.value, modelId: named(delta.value.modelId) } },
       };
     case "attemptBoundary": {
-      const nextModelId = named(delta.value.nextModelId);
-      return { ...whole, delta: { ...delta, value: { ...delta.value, nextModelId } } };
+      const { cause, nextModelId } = delta.value;
+      const value = {
+        ...delta.value,
+        ...(cause && { cause: publicError(cause, config) }),
+        nextModelId: named(nextModelId),
+      };
+      return { ...whole, delta: { ...delta, value } };
     }
     case "error": {
-      const { message, modelId } = delta.value;
-      const value = { ...delta.value, message: publicText(message, config.keys), modelId: named(modelId) };
+      const value = publicError(delta.value, config);
+      return { ...whole, delta: { ...delta, value } };
+    }
+    case "warning": {
+      const value = { ...delta.value, message: publicText(delta.value.message, config.keys) };
       return { ...whole, delta: { ...delta, value } };
     }
     default:
       return whole;
   }
+}
+
+/** A peer's error as it may be told: our name of its model, and no word that must not leave. */
+function publicError(error: TurnErrorMessage, { keys, prefix }: PipeProviderConfig): TurnErrorMessage {
+  const { message, modelId, details } = error;
+  const pairs = Object.entries(details).slice(0, MAX_DETAILS);
+  return {
+    ...error,
+    message: publicText(message, keys),
+    modelId: modelId === "" ? "" : prefix + modelId,
+    details: Object.fromEntries(pairs.map((pair) => pair.map((text) => publicText(text, keys)))),
+  };
 }
 
 /** What a status of the peer means for those who asked us. */
