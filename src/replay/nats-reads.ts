@@ -7,7 +7,7 @@ import { decodeEntry, logSubject, parseHeaderBlock } from "./nats-entry.js";
 import { NoAnswerError, type NatsInbox } from "./nats-inbox.js";
 import { callJetStream, JetStreamError, NO_MESSAGE_FOUND, STREAM_NOT_FOUND } from "./nats-stream.js";
 import { NOTHING, type LoggedEntry, type Position, type TurnLogKey } from "./replay-log.js";
-import { Slots } from "./slots.js";
+import { Slots } from "../lib/slots.js";
 
 /** Turns whose heads are asked for at the same time. */
 const HEADS_AT_ONCE = 32;

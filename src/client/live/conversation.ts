@@ -16,6 +16,7 @@ import type { SessionEvent } from "../../../gen/turnwire/chat/v1/chat_service_pb
 import type { Message, Session } from "../../../gen/turnwire/chat/v1/types_pb.js";
 import { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
 import type { TurnStarted } from "../../../gen/turnwire/packet/v1/control_pb.js";
+import { Slots } from "../../lib/slots.js";
 import { toClientError, type TurnwireClientError } from "../errors.js";
 import type { LaneState } from "../../../gen/turnwire/chat/v1/turn_state_pb.js";
 import { viewOfLanes } from "./stored-turn.js";
@@ -60,6 +61,9 @@ export interface ConversationDeps {
   readonly onTurnEnded: () => void;
 }
 
+/** Reads at the same time, of what a page of messages leaves out. */
+const MAX_READS = 4;
+
 const EMPTY: ConversationView = {
   state: "loading",
   error: undefined,
@@ -78,9 +82,12 @@ export class Conversation {
   /** Turns that the service says run. */
   readonly #running = new Set<string>();
   readonly #ended = new Set<string>();
+  /** Turns whose state is being read: packets count again from there on. */
+  readonly #behind = new Set<string>();
   readonly #stored = new Map<string, { readonly answers: readonly LaneState[]; readonly view: TurnView }>();
   readonly #keys = new Map<string, string>();
   readonly #abort = new AbortController();
+  readonly #reads = new Slots(MAX_READS);
   readonly #undo: (() => void)[] = [];
   #session: Session | undefined;
   #leafId = "";
@@ -187,25 +194,37 @@ export class Conversation {
     for (const { turnId } of session.activeTurns) if (!this.#ended.has(turnId)) this.#running.add(turnId);
     for (const turn of session.activeTurns) this.#follow(turn.turnId);
     this.#show(this.#leafOf(session));
-    for (const parentId of this.#tree.withUnknownAnswers(this.#leafId)) {
-      const page = await api.listMessages({ sessionId: this.sessionId, childrenOf: parentId }, { signal });
-      this.#tree.add(page.messages);
-    }
+    await Promise.all(this.#tree.withUnknownAnswers(this.#leafId).map((id) => this.#readAnswers(id, signal)));
     await this.#readCutAnswers(signal);
     this.#publish();
     if (wasRunning && this.#running.size === 0) onTurnEnded();
   }
 
+  /** All answers to a message. */
+  async #readAnswers(childrenOf: string, signal: AbortSignal): Promise<void> {
+    const { sessionId } = this;
+    for (let pageToken = ""; ;) {
+      const page = await this.#reads.run(() =>
+        this.#deps.api.listMessages({ sessionId, childrenOf, pageToken }, { signal }),
+      );
+      this.#tree.add(page.messages);
+      pageToken = page.nextPageToken;
+      if (!pageToken) return;
+    }
+  }
+
   /** Answers that were too long for the page are read whole. */
   async #readCutAnswers(signal: AbortSignal): Promise<void> {
-    for (const { answers } of this.#tree.branch(this.#leafId)) {
-      for (const message of answers) {
-        if (!message.answerTruncated) continue;
-        const state = await readTurnState(this.#deps.api, message.turnId, signal);
+    const cut = this.#tree
+      .branch(this.#leafId)
+      .flatMap(({ answers }) => answers.filter(({ answerTruncated }) => answerTruncated));
+    await Promise.all(
+      cut.map(async (message) => {
+        const state = await this.#reads.run(() => readTurnState(this.#deps.api, message.turnId, signal));
         const answer = state.lanes.find(({ modelIndex }) => modelIndex === message.modelIndex);
         if (answer) this.#tree.add([{ ...message, answer, answerTruncated: false }]);
-      }
-    }
+      }),
+    );
   }
 
   #failed(error: TurnwireClientError): void {
@@ -254,18 +273,22 @@ export class Conversation {
       this.#begin(first.value, undefined);
     }
     const turn = this.#turns.get(turnId);
-    if (!turn) return;
-    if (cursorError) void this.#readState(turn);
-    else if (!turn.take(packets, logId)) this.#deps.link.watch(true);
+    if (!turn || this.#behind.has(turnId)) return;
+    const trouble = cursorError ? "misunderstood" : turn.take(packets, logId)?.kind;
+    if (trouble === "misunderstood") void this.#readState(turn);
+    else if (trouble === "gap") this.#deps.link.watch(true);
   }
 
-  /** The packets cannot be had from where we stand: takes the state, then what follows it. */
+  /** The packets cannot be had, or not understood, from where we stand: takes the state, then what follows it. */
   async #readState(turn: LiveTurn): Promise<void> {
+    this.#behind.add(turn.turnId);
     try {
       turn.replace(await readTurnState(this.#deps.api, turn.turnId, this.#abort.signal));
       this.#deps.link.watch(true);
     } catch {
       void this.reload(); // the session tells what has become of it
+    } finally {
+      this.#behind.delete(turn.turnId);
     }
   }
 

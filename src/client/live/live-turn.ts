@@ -1,14 +1,15 @@
 /**
  * A turn that is being watched: batches of packets in, a view per frame out. Owns the turn's state and viewer.
  *
- * T1 packets are folded once each and in order; what is repeated is dropped, a gap is told and waits for the missing ones.
+ * T1 packets are folded once each and in order; what is repeated is dropped. What cannot be read on from is told: a gap
+ * waits for the missing packets, a packet that must be understood and is not for the service's state.
  * T2 the view is made at most once per frame, and always once more after the last packet.
  */
 import type { TurnState } from "../../../gen/turnwire/chat/v1/turn_state_pb.js";
 import type { Packet } from "../../../gen/turnwire/packet/v1/packet_pb.js";
 import { applyPacket, emptyTurnState } from "../../turn/fold.js";
 import { FrameBatcher, type FrameScheduler } from "../frames.js";
-import { siftPackets } from "../intake.js";
+import { siftPackets, type Sifted } from "../intake.js";
 import { TurnViewer } from "../view/turn-viewer.js";
 import type { TurnView } from "../view/view-types.js";
 import type { WatchedTurn } from "./hub-messages.js";
@@ -58,15 +59,15 @@ export class LiveTurn {
     return { turnId: this.turnId, sessionId: this.sessionId, afterSeq: this.#state.seq, logId: this.#logId };
   }
 
-  /** False when packets are missing: ask for them from `position` on. */
-  take(packets: readonly Packet[], logId: string): boolean {
+  /** Why it cannot be read on from here, if so: ask for the missing packets from `position` on, or for the state. */
+  take(packets: readonly Packet[], logId: string): Sifted["trouble"] {
     if (logId) this.#logId = logId;
-    if (this.#isEnded) return true;
+    if (this.#isEnded) return undefined;
     const { fresh, terminal, trouble } = siftPackets(packets, this.#state.seq);
     for (const packet of fresh) applyPacket(this.#state, packet);
     this.#isEnded = terminal;
     this.#frames.push(fresh);
-    return trouble?.kind !== "gap";
+    return trouble;
   }
 
   /** Goes on from a state that was read elsewhere, when the packets cannot be had. */
