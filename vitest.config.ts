@@ -8,6 +8,7 @@ const TIMED = [
   "test/e2e/start-time.test.ts",
   "test/contract/store-outage.test.ts",
   "test/page/first-load.test.ts",
+  "test/page/eight-tabs.test.ts",
   "test/contract/llm-cancel.test.ts",
 ];
 

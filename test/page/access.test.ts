@@ -42,33 +42,29 @@ describeInChromium("the page for everybody", (browser) => {
     ),
   );
 
-  it.each(["light", "dark"] as const)(
-    "has nothing that axe finds, in %s",
-    async (colorScheme) => {
-      const page = await (await newProfile({ colorScheme, bypassCSP: true })).newPage();
-      await page.addScriptTag({ path: axePath });
-      const problems = [...(await axe(page, "empty"))];
-      await ask(page, "What time is it?");
-      await untilAnswer(page, "The end.");
-      await untilIdle(page);
-      await openEverything(page);
-      problems.push(...(await axe(page, "answer")));
-      await page.getByRole("button", { name: "Conversation settings" }).click();
-      problems.push(...(await axe(page, "settings")));
-      await page.keyboard.press("Escape");
-      await page.getByRole("link", { name: "Documents" }).click();
-      await page.getByRole("heading", { name: "Documents" }).waitFor();
-      await page.setInputFiles("input[type=file]", {
-        name: "a.md",
-        mimeType: "text/markdown",
-        buffer: Buffer.from("# A\n\ntext"),
-      });
-      await page.locator(".document-row a").waitFor();
-      problems.push(...(await axe(page, "documents")));
-      expect(problems).toEqual([]);
-    },
-    60_000,
-  );
+  it.each(["light", "dark"] as const)("has nothing that axe finds, in %s", async (colorScheme) => {
+    const page = await (await newProfile({ colorScheme, bypassCSP: true })).newPage();
+    await page.addScriptTag({ path: axePath });
+    const problems = [...(await axe(page, "empty"))];
+    await ask(page, "What time is it?");
+    await untilAnswer(page, "The end.");
+    await untilIdle(page);
+    await openEverything(page);
+    problems.push(...(await axe(page, "answer")));
+    await page.getByRole("button", { name: "Conversation settings" }).click();
+    problems.push(...(await axe(page, "settings")));
+    await page.keyboard.press("Escape");
+    await page.getByRole("link", { name: "Documents" }).click();
+    await page.getByRole("heading", { name: "Documents" }).waitFor();
+    await page.setInputFiles("input[type=file]", {
+      name: "a.md",
+      mimeType: "text/markdown",
+      buffer: Buffer.from("# A\n\ntext"),
+    });
+    await page.locator(".document-row a").waitFor();
+    problems.push(...(await axe(page, "documents")));
+    expect(problems).toEqual([]);
+  });
 
   it("can be used with the keyboard alone", async () => {
     const page = await (await newProfile()).newPage();
@@ -105,7 +101,7 @@ describeInChromium("the page for everybody", (browser) => {
     await page.keyboard.press("Control+Shift+o");
     await page.getByRole("heading", { name: "What would you like to know?" }).waitFor();
     expect(await page.evaluate(() => document.activeElement?.id)).toBe("composer-text");
-  }, 60_000);
+  });
 
   it("fits a phone: conversations in a drawer, nothing wider than the screen, lanes beside each other", async () => {
     const page = await (
@@ -132,7 +128,7 @@ describeInChromium("the page for everybody", (browser) => {
     await page.getByRole("link", { name: "Documents" }).tap();
     await page.getByRole("heading", { name: "Documents" }).waitFor();
     expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBe(360);
-  }, 60_000);
+  });
 });
 
 /** Moves the focus until it stands on the element with this name. */

@@ -105,7 +105,7 @@ describeInChromium("a conversation on the page", (browser) => {
     server.upstream.open("kill");
     await ask(page, "Are you back?");
     await page.locator(".exchange").nth(1).locator(".answer .md", { hasText: "The whole answer" }).waitFor();
-  }, 60_000);
+  });
 
   it("is followed by another tab while it is written", async () => {
     const profile = await newProfile();

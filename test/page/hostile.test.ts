@@ -125,7 +125,7 @@ describeInChromium("hostile content on the page", (browser) => {
     expect(knocks).toBe(before);
     for (const watch of profile.watches)
       expect(watch).toEqual({ dialogs: [], outsideRequests: [], errors: [] });
-  }, 60_000);
+  });
 });
 
 function hostileTurn(request: RecordedRequest): Script {

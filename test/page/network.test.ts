@@ -1,5 +1,4 @@
 /** One stream for all tabs of a browser, and what the page does when the network or the server is away. */
-import type { BrowserContext } from "playwright-core";
 import { beforeEach, expect, it, onTestFinished } from "vitest";
 import { describeInChromium } from "../support/chromium.js";
 import {
@@ -8,47 +7,24 @@ import {
   gate,
   textChunks,
   type RecordedRequest,
-  type Script,
 } from "../support/scripted-upstream.js";
 import { startTcpProxy } from "../support/tcp-proxy.js";
-import { ask, untilAnswer, untilIdle, untilSession, useProfiles, useServer } from "./page-fixture.js";
+import {
+  ask,
+  untilAnswer,
+  untilIdle,
+  untilSession,
+  useProfiles,
+  useServer,
+  withoutSharedWorker,
+} from "./page-fixture.js";
 
 const server = useServer();
-const TABS = 8;
-const STOP_MS = 1_000;
 
 describeInChromium("the page and the network", (browser) => {
   const newProfile = useProfiles(browser, server);
 
   beforeEach(() => server.upstream.replyWith((request) => answerScript(`You said: ${lastText(request)}`)));
-
-  it.each([
-    { hub: "a SharedWorker", prepare: () => Promise.resolve() },
-    { hub: "an elected tab, where there is no SharedWorker", prepare: withoutSharedWorker },
-  ])(
-    "stops within a second with eight tabs open over HTTP/1.1, by $hub",
-    async ({ prepare }) => {
-      const profile = await newProfile();
-      await prepare(profile.context);
-      const first = await profile.newPage();
-      server.upstream.reply(endless("Eight tabs read this", "never"));
-      await ask(first, "Write on and on");
-      const sessionId = await untilSession(first);
-      const tabs = [first];
-      while (tabs.length < TABS) tabs.push(await profile.newPage(`/#/c/${sessionId}`));
-      await Promise.all(tabs.map((tab) => untilAnswer(tab, "Eight tabs read this")));
-      const request = server.upstream.requests.at(-1)!;
-      const last = tabs.at(-1)!;
-      const startMs = performance.now();
-      await last.getByRole("button", { name: "Stop the answer" }).click();
-      const closedMs = (await request.closed) - startMs;
-      await Promise.all(tabs.map((tab) => untilIdle(tab)));
-      const everywhereMs = performance.now() - startMs;
-      expect(closedMs).toBeLessThan(STOP_MS);
-      expect(everywhereMs).toBeLessThan(STOP_MS * 3); // eight tabs are drawn on two cores
-    },
-    60_000,
-  );
 
   it("goes on in the other tabs when the tab that held the stream is closed", async () => {
     const profile = await newProfile();
@@ -89,6 +65,19 @@ describeInChromium("the page and the network", (browser) => {
     await untilAnswer(page, "You said: Written without a network");
     expect(countOf("Written without a network")).toBe(1);
     expect(await page.locator(".bubble", { hasText: "Written without a network" }).count()).toBe(1);
+  });
+
+  it("offers a newer page once the server delivers one", async () => {
+    const network = await startTcpProxy(Number(new URL(server.origin).port));
+    onTestFinished(() => network.close());
+    const origin = `http://127.0.0.1:${network.port}`;
+    const page = await (await newProfile()).newPage("/", origin);
+    await ask(page, "Connected");
+    await untilIdle(page);
+    const body = `<script type="module" src="/assets/another-build.js"></script>`;
+    await page.route(`${origin}/`, (route) => route.fulfill({ contentType: "text/html", body }));
+    network.cut();
+    await page.getByText("A newer version of this page is here.").waitFor();
   });
 
   it("sends after a reload what could not be sent before it", async () => {
@@ -143,10 +132,6 @@ describeInChromium("the page of a server with tokens", (browser) => {
   });
 });
 
-async function withoutSharedWorker(context: BrowserContext): Promise<void> {
-  await context.addInitScript(() => Reflect.deleteProperty(window, "SharedWorker"));
-}
-
 function countOf(text: string): number {
   return server.upstream.requests.filter((request) => lastText(request) === text).length;
 }
@@ -154,8 +139,4 @@ function countOf(text: string): number {
 function lastText(request: RecordedRequest): string {
   const content = request.json?.messages?.findLast(({ role }) => role === "user")?.["content"];
   return typeof content === "string" ? content : JSON.stringify(content);
-}
-
-function endless(text: string, gateName: string): Script {
-  return [...textChunks(text), gate(gateName), ...finishChunks("stop")];
 }

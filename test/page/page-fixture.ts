@@ -5,7 +5,7 @@
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import type { Browser, BrowserContext, BrowserContextOptions, Page } from "playwright-core";
-import { afterAll, afterEach, beforeAll } from "vitest";
+import { afterAll, afterEach, beforeAll, vi } from "vitest";
 import { watchPage, type PageWatch } from "../support/chromium.js";
 import { MODEL, startWith } from "../support/e2e-fixture.js";
 import { freePorts } from "../support/free-ports.js";
@@ -14,6 +14,9 @@ import { startScriptedUpstream, type ScriptedUpstream } from "../support/scripte
 import { makeDataDir, removeDataDir, type TurnwireProcess } from "../support/turnwire-process.js";
 
 export { MODEL };
+// Real servers and browsers on a busy machine: a test waits for what is to be seen, not for its time to be over.
+vi.setConfig({ testTimeout: 120_000 });
+
 export const OTHER_MODEL = "other-model";
 
 export interface TestServer {
@@ -94,7 +97,7 @@ export function useProfiles(browser: () => Browser, server: TestServer) {
   });
   return async (options: BrowserContextOptions = {}): Promise<Profile> => {
     const context = await browser().newContext({ viewport: { width: 1280, height: 800 }, ...options });
-    context.setDefaultTimeout(15_000);
+    context.setDefaultTimeout(40_000);
     open.push(context);
     const watches: PageWatch[] = [];
     return {
@@ -140,4 +143,9 @@ export async function openEverything(page: Page): Promise<void> {
   // what is inside may open too: a few levels at most
   for (let level = 0; level < 5 && (await closed.count()) > 0; level += 1)
     await closed.evaluateAll((toggles) => toggles.forEach((toggle) => (toggle as HTMLElement).click()));
+}
+
+/** Pages of the context find no SharedWorker, as on some phones. */
+export async function withoutSharedWorker(context: BrowserContext): Promise<void> {
+  await context.addInitScript(() => Reflect.deleteProperty(window, "SharedWorker"));
 }

@@ -30,6 +30,7 @@ export const Answer = memo(function Answer(props: AnswerProps) {
       <TurnView view={turn} actions={actions} pickedMessageId={selectedId} />
       {!isRunning && lane && (
         <div className="message-actions" role="group" aria-label="Answer">
+          {turn.lanes.length > 1 && <span className="actions-of">{lane.modelName}</span>}
           {versions.length > 1 && (
             <VersionSwitcher
               what="answer"
