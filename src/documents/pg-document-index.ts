@@ -10,6 +10,8 @@
  * S2 candidates are taken where the words are together first; if those are too many, where they are marked; if they are too
  *    few, by the rarest word, then the next.
  * S3 the owner's mark is part of every query of the index, and tenant and user are compared in every row that is shown.
+ * S4 no search counts more than MAX_COUNTED words, however long its query is and however many languages it is read in.
+ * S5 what one document may have in a result is cut before anything else is: no document hides another by its length.
  */
 import type { Channel, Queryable } from "../store/db.js";
 import { DocumentStatus } from "../../gen/turnwire/chat/v1/types_pb.js";
@@ -51,8 +53,14 @@ export interface FoundPassage {
 const MAX_CANDIDATES = 1_500;
 /** Fewer passages with all words than this, and passages with some of them are looked at too. */
 const ENOUGH_TOGETHER = 60;
+/** Words of a query, stop words left out; of a longer one the first count. */
+const MAX_WORDS = 16;
+const MAX_COUNTED = 48;
+/** Words that are looked for and ranked by: the rarest. */
 const MAX_TERMS = 12;
 const QUERY_CHARS = 1_000;
+/** Ranked passages of one probe. */
+const MAX_RANKED = 200;
 /** Passages of one document in one result. */
 const MAX_PER_DOCUMENT = 4;
 const MAX_SCOPE_DOCUMENTS = 10_000;
@@ -81,9 +89,10 @@ export async function searchPassages(
     await tx.query("select set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)");
     const within = await documentsIn(tx, owner, scope);
     if (within?.length === 0) return [];
+    const unready = await indexing(tx, owner);
     const readings = await read(tx, owner, query);
-    const terms = await frequencies(tx, owner, [...new Set(readings.flat())]);
-    const ranked = await rank(tx, { owner, within, readings, terms });
+    const terms = await frequencies(tx, owner, firstTerms(readings));
+    const ranked = await rank(tx, { owner, within, unready, readings, terms });
     return show(tx, owner, ranked, limit);
   });
 }
@@ -104,9 +113,11 @@ interface Question {
   readonly owner: Owner;
   /** Documents to look into; undefined = all. */
   readonly within: readonly string[] | undefined;
+  /** Documents that have passages and cannot be found yet. */
+  readonly unready: readonly string[];
   /** The query's words as each language of the owner's documents writes them. */
   readonly readings: readonly (readonly string[])[];
-  /** Those words that stand somewhere, rarest first. */
+  /** Those words that stand somewhere, the rarest first. */
   readonly terms: readonly Term[];
 }
 
@@ -131,15 +142,34 @@ async function documentsIn(
   return rows.map((row) => row.document_id);
 }
 
-/** Different readings of the query, each a list of terms; stop words are left out by their language. */
+/** Documents whose passages must take no place among the candidates: as many as there are workers, at most. */
+async function indexing(tx: Queryable, { tenantId, userId }: Owner): Promise<readonly string[]> {
+  const rows = await tx.query<{ document_id: string }>(
+    `select document_id from turnwire.source_documents
+     where tenant_id = $1 and user_id = $2 and status = ${DocumentStatus.INDEXING} and chunks > 0`,
+    [tenantId, userId],
+  );
+  return rows.map((row) => row.document_id);
+}
+
+/** Different readings of the query, each its first words; stop words are left out by their language. */
 async function read(tx: Queryable, { tenantId, userId }: Owner, query: string): Promise<string[][]> {
   const rows = await tx.query<{ terms: string[] }>(
-    `select distinct tsvector_to_array(to_tsvector(language::regconfig, $3)) as terms
+    `select distinct array(select lexeme from unnest(to_tsvector(language::regconfig, $3)) as word (lexeme, positions, weights)
+                           order by positions[1] limit ${MAX_WORDS}) as terms
      from (select distinct language from turnwire.source_documents
            where tenant_id = $1 and user_id = $2 and status = ${DocumentStatus.READY}) languages`,
     [tenantId, userId, spaceOut(query.slice(0, QUERY_CHARS)).replaceAll("\0", " ")],
   );
   return rows.map(({ terms }) => terms).filter((terms) => terms.length > 0);
+}
+
+/** The first word of each reading, then the second of each, up to MAX_COUNTED (S4). */
+function firstTerms(readings: readonly (readonly string[])[]): string[] {
+  const terms = new Set<string>();
+  for (let at = 0; at < MAX_WORDS; at++)
+    for (const reading of readings) if (reading[at] !== undefined) terms.add(reading[at]);
+  return [...terms].slice(0, MAX_COUNTED);
 }
 
 async function frequencies(tx: Queryable, owner: Owner, terms: readonly string[]): Promise<Term[]> {
@@ -179,18 +209,23 @@ function probes({ owner, readings, terms }: Question): Probe[] {
   const counts = new Map(terms.map(({ term, count }) => [term, count]));
   const isCommon = (term: string): boolean => counts.get(term) === MAX_CANDIDATES;
   const mine = ownerTerm(owner);
-  const together = readings.filter((reading) => reading.every((term) => counts.has(term)));
   const list: Probe[] = [];
   const add = (kind: Probe["kind"], alternatives: readonly string[]): void => {
     if (alternatives.length > 0)
       list.push({ kind, query: `${quoteTerm(mine)} & (${[...new Set(alternatives)].join(" | ")})` });
   };
-  const common = together.filter((reading) => reading.every(isCommon));
-  add(
-    "all",
-    common.map((reading) => allOf(reading.map((term) => term + ABOUT_MARK))),
-  );
-  add("all", together.map(allOf));
+  // A word that stands nowhere says nothing against the others of its reading.
+  const known = readings.map((reading) => reading.filter((term) => counts.has(term)));
+  const sizes = [...new Set(known.map((reading) => reading.length))].sort((a, b) => b - a);
+  for (const size of sizes.filter((each) => each > 0)) {
+    const together = known.filter((reading) => reading.length === size);
+    const common = together.filter((reading) => reading.every(isCommon));
+    add(
+      "all",
+      common.map((reading) => allOf(reading.map((term) => term + ABOUT_MARK))),
+    );
+    add("all", together.map(allOf));
+  }
   for (const { term } of terms) {
     if (isCommon(term)) add("some", [quoteTerm(term + ABOUT_MARK)]);
     else add("some", [quoteTerm(term)]);
@@ -198,39 +233,51 @@ function probes({ owner, readings, terms }: Question): Probe[] {
   return list;
 }
 
-/** The best of at most `cap` passages that a query matches, and how many it looked at. */
+/** The best of at most `cap` passages that a query matches, not too many of one document, and how many it looked at. */
 async function ask(
   tx: Queryable,
-  { within, terms }: Question,
+  { within, unready, terms }: Question,
   query: string,
   cap: number,
 ): Promise<{ readonly rows: readonly Ranked[]; readonly seen: number }> {
   // A word that stands in half as many passages says more.
   const scores = terms.map(
-    (_, index) => `$${2 * index + 4}::real * ts_rank('${WEIGHTS}', terms, $${2 * index + 5}::tsquery, 1)`,
+    (_, index) => `$${2 * index + 5}::real * ts_rank('${WEIGHTS}', terms, $${2 * index + 6}::tsquery, 1)`,
   );
   const params = terms.flatMap(({ term, count }) => [
     Math.log(1 + (2 * MAX_CANDIDATES) / count),
     quoteTerm(term),
   ]);
   const rows = await tx.query<Ranked & { readonly seen: string }>(
-    `select document_id, chunk_index, count(*) over () as seen, ${scores.join(" + ")} as score
-     from (select document_id, chunk_index, terms from turnwire.passages
-           where terms @@ $1::tsquery and ($2::text[] is null or document_id = any ($2)) limit $3) candidates
-     order by score desc limit 200`,
-    [query, within ?? null, cap, ...params],
+    `with candidates as (
+       select document_id, chunk_index, terms from turnwire.passages
+       where terms @@ $1::tsquery and ($2::text[] is null or document_id = any ($2)) and document_id <> all ($3::text[])
+       limit $4),
+     scored as (select document_id, chunk_index, ${scores.join(" + ")} as score from candidates),
+     placed as (
+       select *, count(*) over () as seen, row_number() over (partition by document_id order by score desc) as place from scored)
+     select document_id, chunk_index, score, seen from placed where place <= ${MAX_PER_DOCUMENT}
+     order by score desc limit ${MAX_RANKED}`,
+    [query, within ?? null, unready, cap, ...params],
   );
   return { rows, seen: Number(rows[0]?.seen ?? 0) };
 }
 
-/** The first of the ranked passages, not too many of one document. */
+/** The first of the ranked passages, with all that is known of them. */
 async function show(
   tx: Queryable,
   { tenantId, userId }: Owner,
   ranked: readonly Ranked[],
   limit: number,
 ): Promise<FoundPassage[]> {
-  const first = ranked.slice(0, limit * 4); // of documents that are not ready, or have enough passages, nothing is shown
+  const perDocument = new Map<string, number>();
+  const first = ranked
+    .filter(({ document_id }) => {
+      const count = (perDocument.get(document_id) ?? 0) + 1;
+      perDocument.set(document_id, count);
+      return count <= MAX_PER_DOCUMENT;
+    })
+    .slice(0, limit);
   const rows = await tx.query<RawPassage>(
     `select d.document_id, d.title, d.source, d.media_type, d.tags, d.url, d.file_id, d.create_time, p.chunk_index, p.page,
        p.heading, p.text, p.start_char, p.end_char
@@ -241,16 +288,10 @@ async function show(
     [first.map((row) => row.document_id), first.map((row) => row.chunk_index), tenantId, userId],
   );
   const byPlace = new Map(rows.map((row) => [`${row.document_id} ${row.chunk_index}`, row]));
-  const perDocument = new Map<string, number>();
-  const shown: FoundPassage[] = [];
-  for (const { document_id, chunk_index, score } of first) {
-    const row = byPlace.get(`${document_id} ${chunk_index}`);
-    const count = perDocument.get(document_id) ?? 0;
-    if (!row || count >= MAX_PER_DOCUMENT || shown.length >= limit) continue;
-    perDocument.set(document_id, count + 1);
-    shown.push(toPassage(row, score));
-  }
-  return shown;
+  return first.flatMap(({ document_id, chunk_index, score }) => {
+    const row = byPlace.get(`${document_id} ${chunk_index}`); // none: it was deleted meanwhile
+    return row ? [toPassage(row, score)] : [];
+  });
 }
 
 interface RawPassage {

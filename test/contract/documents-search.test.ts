@@ -8,10 +8,11 @@ import {
   ToolOutcome,
   type ToolResult,
 } from "../../gen/turnwire/tool/v1/tool_service_pb.js";
+import { pgDocumentStore } from "../../src/documents/pg-document-store.js";
 import { searchPassages, type FoundPassage } from "../../src/documents/pg-document-index.js";
 import { silentLogger } from "../../src/lib/log.js";
 import { openDocumentIndex } from "../../src/main/document-index.js";
-import { Channel } from "../../src/store/db.js";
+import { Channel, type Queryable } from "../../src/store/db.js";
 import { createSearchTool } from "../../src/tool/builtin/search.js";
 import { createToolRegistry } from "../../src/tool/registry.js";
 import type { ToolInput, ToolPayload } from "../../src/tool/tool.js";
@@ -48,6 +49,34 @@ async function addAll(service: TestDocuments, documents: readonly Added[]): Prom
 
 async function find(service: TestDocuments, query: string, owner = ALICE): Promise<readonly FoundPassage[]> {
   return searchPassages(service.channel, owner, query, {}, 10);
+}
+
+/** A document of these passages; unless `ready`, it is still being indexed. */
+async function addPassages(
+  service: TestDocuments,
+  owner: typeof ALICE,
+  title: string,
+  texts: readonly string[],
+  ready = true,
+): Promise<void> {
+  const store = pgDocumentStore(service.channel);
+  const user = `${owner.tenantId}/${owner.userId}`;
+  await service
+    .as(user)
+    .documents.addDocument({ title, source: { case: "text", value: "its passages follow" } });
+  const lease = (await store.claim("test", 60_000, undefined))!;
+  const about = { title, mediaType: "text/plain", language: "english", sizeBytes: 1 };
+  const passages = texts.map((text, index) => ({
+    index,
+    text,
+    start: index,
+    end: index + 1,
+    heading: "",
+    page: 0,
+  }));
+  for (let at = 0; at < passages.length; at += 500)
+    expect(await store.addPassages(lease, passages.slice(at, at + 500), about, 1, 60_000)).toBe(true);
+  if (ready) await store.finish(lease, about);
 }
 
 const titles = (passages: readonly FoundPassage[]): string[] => passages.map(({ title }) => title);
@@ -133,6 +162,93 @@ describe("documents - search", () => {
       ({ documentId }) => found.filter((other) => other.documentId === documentId).length,
     );
     expect(Math.max(...perDocument)).toBeLessThanOrEqual(4);
+  });
+});
+
+describe("documents - search among much", () => {
+  const filler = "A good deal of other things is said here before it is mentioned. ";
+
+  test("a long document that says it best in hundreds of places does not hide a short one", async () => {
+    const service = await useDocuments({ url: postgres.url, store: db.store, started: false });
+    const owner = { tenantId: "acme", userId: "long" };
+    await addPassages(service, owner, "book", Array<string>(300).fill("Turbine, turbine, turbine."));
+    await addPassages(service, owner, "note", [`${filler.repeat(5)}A turbine.`]);
+    expect(titles(await find(service, "turbine", owner))).toEqual(["book", "book", "book", "book", "note"]);
+  });
+
+  test("a document that is being indexed takes no place from those that are ready", async () => {
+    const service = await useDocuments({ url: postgres.url, store: db.store, started: false });
+    const owner = { tenantId: "acme", userId: "busy" };
+    await addPassages(
+      service,
+      owner,
+      "unready",
+      Array<string>(1_600).fill("Turbine, turbine, turbine."),
+      false,
+    );
+    await addPassages(service, owner, "ready", [
+      `${filler}A turbine, and another turbine: turbine after turbine.`,
+    ]);
+    expect(titles(await find(service, "turbine", owner))).toEqual(["ready"]);
+  });
+
+  test("common words are found together, whatever else is asked for with them", async () => {
+    const service = await useDocuments({ url: postgres.url, store: db.store, started: false });
+    const owner = { tenantId: "acme", userId: "words" };
+    const words = [
+      "turbine",
+      "blade",
+      "river",
+      "wind",
+      "steam",
+      "stone",
+      "glass",
+      "paper",
+      "lamp",
+      "chair",
+      "table",
+    ];
+    words.push("window", "garden", "bridge");
+    const rest = words.slice(2).join(" ");
+    await addPassages(service, owner, "turbines", Array<string>(1_600).fill(`The turbine: ${rest}.`));
+    await addPassages(service, owner, "blades", Array<string>(1_600).fill(`The blade: ${rest}.`));
+    await addPassages(service, owner, "both", [`The turbine and the blade: ${rest}.`]);
+    expect(titles(await find(service, "turbine blade", owner))[0]).toBe("both");
+    expect(titles(await find(service, "turbine blade unheard", owner))[0]).toBe("both");
+    expect(titles(await find(service, words.join(" "), owner))[0]).toBe("both");
+  });
+
+  test("how many words are looked up has a bound, however long the query and however many the languages", async () => {
+    const service = await useDocuments({ url: postgres.url, store: db.store, started: false });
+    const owner = { tenantId: "acme", userId: "asker" };
+    await addPassages(service, owner, "first", ["The gardeners were watering flowering plants."]);
+    for (const language of ["german", "french", "russian", "spanish", "dutch"])
+      await service.channel.query(
+        `insert into turnwire.source_documents (document_id, tenant_id, user_id, request_hash, title, media_type, tags,
+           project_id, source, url, file_id, status, size_bytes, language)
+         values ($1, $2, $3, '', '', '', '{}', '', 'text', '', '', 2, 1, $4)`,
+        [`asker-${language}`, owner.tenantId, owner.userId, language],
+      );
+    const query = Array.from({ length: 150 }, (_, at) => `word${at}`).join(" ");
+    let mostWords = 0;
+    const listening = new Proxy(service.channel, {
+      get: (channel, name) =>
+        name !== "transaction"
+          ? (Reflect.get(channel, name) as unknown)
+          : (work: (tx: Queryable) => Promise<unknown>) =>
+              channel.transaction((tx) =>
+                work({
+                  query: (statement, params = []) => {
+                    for (const param of params)
+                      if (Array.isArray(param)) mostWords = Math.max(mostWords, param.length);
+                    return tx.query(statement, params);
+                  },
+                }),
+              ),
+    });
+    expect(titles(await searchPassages(listening, owner, `watering ${query}`, {}, 10))).toEqual(["first"]);
+    expect(mostWords).toBeGreaterThan(10);
+    expect(mostWords).toBeLessThanOrEqual(48);
   });
 });
 

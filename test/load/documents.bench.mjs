@@ -5,6 +5,7 @@
  *            of the service; delays of the service's event loop
  *   mid      100 queries of 1-4 words of middle frequency, taken from the documents: each has hits
  *   common   100 queries of 1-4 of the 50 commonest words
+ *   long     100 queries of 120 words: text of a document with words that stand nowhere between
  * Options: --runs 5 --documents 1000 --kilobytes 100 --json FILE
  */
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -202,6 +203,11 @@ async function once({ server, documents, kilobytes, seed }) {
   const common = [];
   for (let n = 0; n < 100; n++)
     common.push(await search(Array.from({ length: 1 + (n % 4) }, () => pick(0, 50)).join(" ")));
+  const long = [];
+  for (let n = 0; n < 100; n++) {
+    const words = texts[Math.floor(random() * texts.length)].match(/[a-z]+/g).slice(5, 105);
+    long.push(await search(words.map((word, at) => (at % 5 === 0 ? `${word} qx${at}` : word)).join(" ")));
+  }
   const size = await channel.query(
     `select pg_total_relation_size('turnwire.passages') as bytes, (select count(*) from turnwire.passages) as passages`,
   );
@@ -219,6 +225,8 @@ async function once({ server, documents, kilobytes, seed }) {
     midP99Ms: quantile(mid, 0.99),
     commonP50Ms: quantile(common, 0.5),
     commonP99Ms: quantile(common, 0.99),
+    longP50Ms: quantile(long, 0.5),
+    longP99Ms: quantile(long, 0.99),
   };
 }
 
