@@ -2,6 +2,8 @@
  * Bad input over every protocol: a clear typed error, the same everywhere; nothing stored; nobody else's things shown; the
  * server goes on; no secret in any answer or log line.
  */
+import { writeFileSync } from "node:fs";
+import path from "node:path";
 import { create, toBinary, type DescMessage, type MessageInitShape } from "@bufbuild/protobuf";
 import type { DescMethod } from "@bufbuild/protobuf";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
@@ -53,20 +55,24 @@ const said: string[] = [];
 const dataDir = makeDataDir();
 
 /** Things that are there before the bad requests come. */
-let ada: { sessionId: string; turnId: string; head: number; userMessageId: string };
-let adaOther: { sessionId: string; assistantMessageId: string };
-let adaBusy: { sessionId: string; turnId: string };
-let bob: { sessionId: string; turnId: string; requestId: string; fileId: string; assistantMessageId: string };
+type Started = Awaited<ReturnType<typeof started>>;
+let ada: Started;
+let adaOther: Started;
+let adaBusy: Started;
+let bob: Started & { readonly requestId: string };
 
 beforeAll(async () => {
   upstream = await startScriptedUpstream();
   upstream.replyWith(answers);
+  const patient = path.join(dataDir, "patient.yaml"); // one turn is held as long as the suite takes
+  writeFileSync(patient, "limits: { llm: { stallTimeoutMs: 1800000, totalTimeoutMs: 1800000 } }\n");
   server = await startWith(upstream, {
     dataDir,
     databaseUrl: postgres.url,
     env: {
       TURNWIRE_TOKENS: `${TOKENS.ada}=acme/ada,${TOKENS.bob}=acme/bob,${TOKENS.eve}=other/ada`,
       TURNWIRE_LOG: "debug",
+      TURNWIRE_CONFIG: patient,
     },
   });
   callers = rawCallers(server, TOKENS.ada);
@@ -76,7 +82,7 @@ beforeAll(async () => {
   const bobs1 = await started(bobs[0]!, { text: `long ${"x".repeat(70_000)}`, requestId: "bobs-request" });
   const busy = await started(callers[0]!, { text: "HOLD" }, false);
   await upstream.reached("hold");
-  ada = { ...first, head: first.head, userMessageId: first.userMessageId };
+  ada = first;
   adaOther = other;
   adaBusy = busy;
   bob = { ...bobs1, requestId: "bobs-request" };
@@ -796,7 +802,7 @@ function turnOf(
 /** Every RPC that no issue has built yet, with a request that its rules allow. */
 function unbuiltRpcs(): [string, DescMethod, object][] {
   const built = new Set(
-    "createSession getSession listSessions updateSession deleteSession listMessages searchMessages selectMessage setFeedback watch sendMessage sendMessageAndWait startTurn resumeTurn stopTurn getTurn listTurns listModels listTools getFile downloadFile".split(
+    "createSession getSession listSessions updateSession deleteSession listMessages searchMessages selectMessage setFeedback watch sendMessage sendMessageAndWait startTurn resumeTurn stopTurn getTurn listTurns listModels listTools uploadFile getFile downloadFile deleteFile addDocument getDocument cancelDocument listDocuments deleteDocument".split(
       " ",
     ),
   );
@@ -808,13 +814,6 @@ function unbuiltRpcs(): [string, DescMethod, object][] {
     claimClientCall: { turnId: "t", clientCallId: "c" },
     submitClientResult: { turnId: "t", clientCallId: "c", result: { case: "answer", value: "a" } },
     getUsage: {},
-    uploadFile: { uploadId: "u" },
-    deleteFile: { fileId: "f" },
-    addDocument: { source: { case: "text", value: "t" } },
-    getDocument: { documentId: "d" },
-    cancelDocument: { documentId: "d" },
-    listDocuments: {},
-    deleteDocument: { documentId: "d" },
   };
   return [ChatService, FileService, DocumentService].flatMap((service) =>
     service.methods

@@ -137,11 +137,18 @@ describe("README.md", () => {
   });
 
   it("lists every variable that the services read", () => {
-    const sources = ["src/main/config.ts", "src/llm/config.ts", "src/main/embedded/nats-server.ts"];
+    const sources = [
+      "src/main/config.ts",
+      "src/llm/load-config.ts",
+      "src/llm/config-environment.ts",
+      "src/main/embedded/nats-server.ts",
+    ];
     const text = sources.map((file) => readFileSync(path.join(root, file), "utf8")).join("\n");
     const cli = readFileSync(path.join(root, "src/cli/program.ts"), "utf8");
     const read = new Set([
-      ...[...text.matchAll(/(?:env, |env\[)"([A-Z][A-Z_]+)"/g)].map(([, name]) => name!),
+      ...[...text.matchAll(/(?:env, |env\[|keyName: |baseUrlName: )"([A-Z][A-Z_]+)"/g)].map(
+        ([, name]) => name!,
+      ),
       ...[...cli.matchAll(/\(or (TURNWIRE_[A-Z]+)\)/g)].map(([, name]) => name!),
     ]);
     read.delete("PATH");

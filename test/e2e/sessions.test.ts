@@ -429,7 +429,7 @@ describe("long texts", () => {
         : toolCallScript({ id: "call_1", name: "open_url", args: { urls: [pageUrl] } }),
     );
     const { turnId, sessionId } = await say("read it");
-    const read = String(asked().at(-1)!["content"]);
+    const read = String(asked().findLast(({ role }) => role === "tool")!["content"]);
     expect(Buffer.byteLength(read)).toBeGreaterThan(64 * KIB);
     expect(read).toContain("Line 0: €€");
     const packets = await readWhole(client, turnId);

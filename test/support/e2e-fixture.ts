@@ -71,7 +71,8 @@ export function startWith(
 
 /** True when the request carries a tool result: the second call of a cycle. */
 export function hasToolResult(request: RecordedRequest): boolean {
-  return request.json?.messages?.at(-1)?.["role"] === "tool";
+  // A reminder to the model may stand behind the results.
+  return request.json?.messages?.findLast(({ role }) => role !== "user")?.["role"] === "tool";
 }
 
 /** Reasoning, a clock call, then an answer: about 60 packets over two cycles. */
