@@ -39,8 +39,6 @@ describeInChromium("eight tabs", (browser) => {
     const closedMs = (await request.closed) - startMs;
     expect(closedMs).toBeLessThan(STOP_MS);
     await Promise.all(tabs.map((tab) => untilIdle(tab)));
-    expect(closedMs).toBeLessThan(STOP_MS);
-    expect(everywhereMs).toBeLessThan(STOP_MS * 3); // eight tabs are drawn on two cores
   });
 });
 
