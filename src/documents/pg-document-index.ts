@@ -168,7 +168,7 @@ async function read(tx: Queryable, { tenantId, userId }: Owner, query: string): 
 function firstTerms(readings: readonly (readonly string[])[]): string[] {
   const terms = new Set<string>();
   for (let at = 0; at < MAX_WORDS; at++)
-    for (const reading of readings) if (reading[at] !== undefined) terms.add(reading[at]);
+    for (const reading of readings) for (const term of reading.slice(at, at + 1)) terms.add(term);
   return [...terms].slice(0, MAX_COUNTED);
 }
 

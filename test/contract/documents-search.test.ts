@@ -11,8 +11,10 @@ import {
 import { pgDocumentStore } from "../../src/documents/pg-document-store.js";
 import { searchPassages, type FoundPassage } from "../../src/documents/pg-document-index.js";
 import { silentLogger } from "../../src/lib/log.js";
+import { deferred } from "../../src/lib/signals.js";
 import { openDocumentIndex } from "../../src/main/document-index.js";
-import { Channel, type Queryable } from "../../src/store/db.js";
+import type { Queryable } from "../../src/store/db.js";
+import type { DocumentIndex } from "../../src/tool/builtin/document-index.js";
 import { createSearchTool } from "../../src/tool/builtin/search.js";
 import { createToolRegistry } from "../../src/tool/registry.js";
 import type { ToolInput, ToolPayload } from "../../src/tool/tool.js";
@@ -290,8 +292,9 @@ describe("search - the tool", () => {
   async function run(
     args: Record<string, unknown>,
     more: Partial<ToolInput> = {},
+    searched: DocumentIndex = index.current!,
   ): Promise<{ packets: ToolPayload[]; result: ToolResult }> {
-    const tool = createSearchTool({ index: index.current! });
+    const tool = createSearchTool({ index: searched });
     const checked = createToolRegistry([tool]).get("search")!.checkArguments(JSON.stringify(args));
     if (checked.kind === "invalid") throw new Error(checked.text);
     const input: ToolInput = {
@@ -335,6 +338,24 @@ describe("search - the tool", () => {
     }
     // Both queries find it, so it stands first.
     expect(result.documents[0]!.title).toBe("Frogs");
+  });
+
+  test("the queries of a call run together", async () => {
+    await seed();
+    const queries = ["storks", "frogs", "herons"];
+    const begun: string[] = [];
+    const allBegun = deferred();
+    const gated: DocumentIndex = {
+      hasDocuments: (owner) => index.current!.hasDocuments(owner),
+      search: async (owner, query, ...more) => {
+        if (begun.push(query) === queries.length) allBegun.resolve();
+        await allBegun.promise;
+        return index.current!.search(owner, query, ...more);
+      },
+    };
+    const together = await run({ queries }, {}, gated);
+    expect(begun).toEqual(queries);
+    expect(together.result.documents).toEqual((await run({ queries })).result.documents);
   });
 
   test("snippets are positions in code points", async () => {

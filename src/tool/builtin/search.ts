@@ -136,12 +136,9 @@ async function searchAll(
   scope: SearchScope,
   { signal }: ToolContext,
 ): Promise<IndexedPassage[]> {
-  const lists: (readonly IndexedPassage[])[] = [];
-  for (const query of queries) {
-    signal.throwIfAborted();
-    lists.push(await index.search(owner, query, scope, PER_QUERY, signal));
-  }
-  return fuse(lists, MAX_PASSAGES);
+  signal.throwIfAborted();
+  const search = (query: string) => index.search(owner, query, scope, PER_QUERY, signal);
+  return fuse(await Promise.all(queries.map(search)), MAX_PASSAGES);
 }
 
 function toResult(
