@@ -24,18 +24,16 @@ export class HubLink {
   readonly status = new Observable<LinkStatus>({ kind: "connecting" });
   readonly #options: HubLinkOptions;
   readonly #listeners = new Set<(message: WatchResponse) => void>();
-  #token: string;
   #watched: () => WatchedByTab = () => ({ sessionIds: [], turns: [] });
 
   constructor(options: HubLinkOptions) {
     this.#options = options;
-    this.#token = options.token;
   }
 
   /** Introduces the tab; again whenever the hub is a new one. */
   hello(): void {
-    const { tabId, lock, post } = this.#options;
-    post({ kind: "hello", tabId, lock, token: this.#token });
+    const { tabId, lock, token, post } = this.#options;
+    post({ kind: "hello", tabId, lock, token });
     this.watch(true);
   }
 
@@ -49,11 +47,6 @@ export class HubLink {
   watch(resync: boolean): void {
     const { sessionIds, turns } = this.#watched();
     this.#options.post({ kind: "watch", sessionIds, turns, resync });
-  }
-
-  setToken(token: string): void {
-    this.#token = token;
-    this.#options.post({ kind: "token", token });
   }
 
   wake(): void {

@@ -36,8 +36,6 @@ export type TabMessage =
       readonly turns: readonly WatchedTurn[];
       readonly resync: boolean;
     }
-  /** The bearer token has changed. */
-  | { readonly kind: "token"; readonly token: string }
   /** The network may be back: try now. */
   | { readonly kind: "wake" }
   /** The tab is still here. */

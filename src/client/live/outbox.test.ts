@@ -10,14 +10,22 @@ import { deferred, type Deferred } from "../../lib/signals.js";
 import { clientError } from "../errors.js";
 import { Outbox, type Draft, type OutboxEntry, type OutboxStorage } from "./outbox.js";
 
-/** A storage that outlives the outbox, as a browser's does. */
+/** A storage that outlives the outbox, as a browser's does; tabs share it. */
 class Shelf implements OutboxStorage {
-  kept = "[]";
+  readonly #kept = new Map<string, string>();
+  isFull = false;
   load(): readonly OutboxEntry[] {
-    return JSON.parse(this.kept) as OutboxEntry[];
+    return [...this.#kept.values()].reverse().map((text) => JSON.parse(text) as OutboxEntry);
   }
-  save(entries: readonly OutboxEntry[]): void {
-    this.kept = JSON.stringify(entries);
+  save(entry: OutboxEntry): void {
+    if (this.isFull) throw new Error("QuotaExceededError");
+    this.#kept.set(entry.requestId, JSON.stringify(entry));
+  }
+  remove(requestId: string): void {
+    this.#kept.delete(requestId);
+  }
+  get texts(): string[] {
+    return this.load().map(({ text }) => text);
   }
 }
 
@@ -65,9 +73,9 @@ describe("outbox", () => {
   it("O1 keeps a send before it is tried, and forgets it once it is accepted", async () => {
     const { service, outbox, shelf } = open();
     outbox.add(draft("one"));
-    expect(shelf.load().map(({ text }) => text)).toEqual(["one"]);
+    expect(shelf.texts).toEqual(["one"]);
     await service.accept(0);
-    await vi.waitFor(() => expect(shelf.load()).toEqual([]));
+    await vi.waitFor(() => expect(shelf.texts).toEqual([]));
     expect(service.accepted.map(({ text }) => text)).toEqual(["one"]);
   });
 
@@ -156,15 +164,69 @@ describe("outbox", () => {
     expect(() => open().outbox.add(draft("x".repeat(2_000_001)))).toThrow("too many messages");
   });
 
-  it("sees what another tab has added and sent", () => {
-    const shelf = new Shelf();
-    const { outbox } = open(shelf);
-    const other = open(shelf);
-    other.outbox.add(draft("from the other"));
-    outbox.reload();
-    expect(texts(outbox)).toEqual(["from the other"]);
-    shelf.save([]);
-    outbox.reload();
+  it("O1 refuses what the storage has no room for, and sends it nowhere", () => {
+    const { service, outbox, shelf } = open();
+    shelf.isFull = true;
+    expect(() => outbox.add(draft("one"))).toThrow("no room");
     expect(texts(outbox)).toEqual([]);
+    expect(service.calls).toEqual([]);
+  });
+
+  it("O6 keeps the messages of two tabs that write at the same time", () => {
+    const shelf = new Shelf();
+    const [a, b] = [open(shelf), open(shelf)];
+    a.outbox.add(draft("from a", "a"));
+    b.outbox.add(draft("from b", "b"));
+    expect(shelf.texts.sort()).toEqual(["from a", "from b"]);
+    a.outbox.reload();
+    b.outbox.reload();
+    expect(texts(a.outbox).sort()).toEqual(["from a", "from b"]);
+    expect(texts(b.outbox).sort()).toEqual(["from a", "from b"]);
+  });
+
+  it("O6 sees what another tab has added, sent, and led to its session", async () => {
+    const shelf = new Shelf();
+    const [mine, other] = [open(shelf), open(shelf)];
+    other.outbox.add(draft("first", "new-1"));
+    other.outbox.add(draft("second", "new-1"));
+    mine.outbox.reload();
+    expect(texts(mine.outbox)).toEqual(["first", "second"]);
+    await other.service.accept(0, "made");
+    await vi.waitFor(() => expect(texts(other.outbox)).toEqual(["second"]));
+    mine.outbox.reload();
+    expect(mine.outbox.entries.get()).toMatchObject([{ text: "second", conversation: "made" }]);
+  });
+
+  it("O6 does not send what another tab has sent while it waited for its turn", async () => {
+    const shelf = new Shelf();
+    const turn = deferred<void>();
+    const service = new Service();
+    const other = open(shelf);
+    const waiting = new Outbox({
+      storage: shelf,
+      clock: new ManualClock(),
+      exclusively: (_name, task) => turn.promise.then(task),
+      ...service,
+    });
+    waiting.add(draft("once"));
+    other.outbox.reload();
+    await other.service.accept(0);
+    await vi.waitFor(() => expect(shelf.texts).toEqual([]));
+    turn.resolve();
+    await vi.waitFor(() => expect(texts(waiting)).toEqual([]));
+    expect(service.calls).toEqual([]);
+  });
+
+  it("O6 two tabs that fail do not drive each other", async () => {
+    const shelf = new Shelf();
+    const [a, b] = [open(shelf), open(shelf)];
+    a.outbox.add(draft("one"));
+    b.outbox.reload();
+    await a.service.refuse(0, ErrorCode.UNAVAILABLE);
+    await b.service.refuse(0, ErrorCode.UNAVAILABLE);
+    await vi.waitFor(() => expect([a.clock.sleeping, b.clock.sleeping]).toEqual([1, 1]));
+    for (let i = 0; i < 10; i += 1) [a, b][i % 2]!.outbox.reload();
+    await new Promise(setImmediate);
+    expect([a.service.calls.length, b.service.calls.length]).toEqual([1, 1]);
   });
 });

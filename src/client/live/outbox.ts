@@ -4,7 +4,8 @@
  * O1 a send is stored before it is tried, and removed only when it was accepted or given up by the user. O2 it keeps its
  * request_id, so that trying again never sends twice. O3 the sends of a conversation leave in order, one at a time; other
  * conversations do not wait. O4 what the service refuses for good stays, with the reason, until the user decides.
- * O5 bounded: number and bytes.
+ * O5 bounded: number and bytes. O6 the storage is what counts: a tab takes from it what the others have added, changed and
+ * removed, and writes only the entry that it changes.
  */
 import type { StartTurnResponse } from "../../../gen/turnwire/chat/v1/chat_service_pb.js";
 import { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
@@ -44,11 +45,13 @@ export interface OutboxEntry extends Draft {
   readonly problem?: { readonly code: ErrorCode; readonly message: string };
 }
 
-/** Where entries are kept. */
+/** Where entries are kept, each by itself; several tabs use it at the same time. */
 export interface OutboxStorage {
+  /** All entries, in whatever order. */
   load(): readonly OutboxEntry[];
-  /** Throws when there is no room. */
-  save(entries: readonly OutboxEntry[]): void;
+  /** Keeps an entry, in place of the one with its requestId. Throws when there is no room. */
+  save(entry: OutboxEntry): void;
+  remove(requestId: string): void;
 }
 
 export interface OutboxOptions {
@@ -84,31 +87,36 @@ export class Outbox {
 
   constructor(options: OutboxOptions) {
     this.#options = options;
-    this.entries = new Observable(options.storage.load().map(queuedAgain));
-    this.flush();
+    this.entries = new Observable<readonly OutboxEntry[]>([]);
+    this.reload();
   }
 
-  /** Takes a message. Throws SIZE_LIMIT when too much waits already. */
+  /** Takes a message. Throws SIZE_LIMIT when too much waits already, or when it cannot be kept. */
   add(draft: Draft): OutboxEntry {
+    const { clock, storage } = this.#options;
+    const before = this.entries.get();
     const entry: OutboxEntry = {
       ...draft,
       requestId: newRequestId(),
-      createdAtMs: this.#options.clock.now().getTime(),
+      createdAtMs: Math.max(clock.now().getTime(), (before.at(-1)?.createdAtMs ?? 0) + 1), // says the order
       status: "queued",
     };
-    const entries = [...this.entries.get(), entry];
-    const chars = entries.reduce((sum, { text }) => sum + text.length, 0);
-    if (entries.length > MAX_ENTRIES || chars > MAX_CHARS)
+    const chars = before.reduce((sum, { text }) => sum + text.length, entry.text.length);
+    if (before.length >= MAX_ENTRIES || chars > MAX_CHARS)
       throw clientError(ErrorCode.SIZE_LIMIT, "too many messages wait to be sent");
-    this.#set(entries);
+    try {
+      storage.save(entry);
+    } catch (cause) {
+      throw clientError(ErrorCode.SIZE_LIMIT, "the browser has no room to keep the message", cause);
+    }
+    this.entries.set([...before, entry]);
     this.flush();
     return entry;
   }
 
   /** Takes a message out that was not accepted. */
   discard(requestId: string): void {
-    this.#attempts.delete(requestId);
-    this.#set(this.entries.get().filter((entry) => entry.requestId !== requestId));
+    this.#remove(requestId);
     this.flush();
   }
 
@@ -116,19 +124,18 @@ export class Outbox {
   retry(requestId: string): void {
     this.#attempts.delete(requestId);
     this.#change(requestId, { status: "queued", problem: undefined, requestId: newRequestId() });
+    this.#options.storage.remove(requestId);
     this.flush();
   }
 
-  /** Another tab has changed the storage. */
+  /** Another tab has changed the storage. Ends no wait: two tabs that fail would drive each other. */
   reload(): void {
-    const mine = new Map(this.entries.get().map((entry) => [entry.requestId, entry]));
-    this.entries.set(
-      this.#options.storage.load().map((entry) => mine.get(entry.requestId) ?? queuedAgain(entry)),
-    );
-    this.flush();
+    this.#takeOver();
+    for (const { conversation } of this.entries.get())
+      if (!this.#active.has(conversation)) void this.#work(conversation);
   }
 
-  /** Tries what waits: the network is back, a turn has ended, the user has signed in. */
+  /** Tries what waits, at once: the network is back, a turn has ended, the user has signed in. */
   flush(): void {
     for (const { conversation } of this.entries.get()) {
       const ring = this.#active.get(conversation);
@@ -162,12 +169,15 @@ export class Outbox {
 
   /** One attempt. How long to wait before the next, milliseconds. */
   async #try(requestId: string): Promise<number> {
+    this.#takeOver(); // another tab may have sent it before our turn came
     const entry = this.entries.get().find((each) => each.requestId === requestId);
-    if (!entry) return 0; // discarded meanwhile
+    if (entry?.status !== "queued") return 0;
     this.#change(requestId, { status: "sending" });
     try {
       const response = await this.#options.send(entry, this.#closed.signal);
       this.#accepted(entry, response);
+      this.#options.onAccepted(entry, response);
+      if (isNewConversation(entry.conversation)) this.flush();
       return 0;
     } catch (thrown) {
       if (this.#closed.signal.aborted) return 0;
@@ -184,19 +194,12 @@ export class Outbox {
   }
 
   /** Later sends of a conversation that was new go to the session that the first one made. */
-  #accepted(entry: OutboxEntry, response: StartTurnResponse): void {
+  #accepted({ requestId, conversation }: OutboxEntry, response: StartTurnResponse): void {
     const sessionId = response.started?.sessionId;
-    const left = this.entries.get().filter(({ requestId }) => requestId !== entry.requestId);
-    this.#attempts.delete(entry.requestId);
-    this.#set(
-      isNewConversation(entry.conversation) && sessionId
-        ? left.map((each) =>
-            each.conversation === entry.conversation ? { ...each, conversation: sessionId } : each,
-          )
-        : left,
-    );
-    this.#options.onAccepted(entry, response);
-    if (isNewConversation(entry.conversation)) this.flush();
+    this.#remove(requestId);
+    if (!isNewConversation(conversation) || !sessionId) return;
+    for (const each of this.entries.get())
+      if (each.conversation === conversation) this.#change(each.requestId, { conversation: sessionId });
   }
 
   async #pause(conversation: string, waitMs: number): Promise<void> {
@@ -206,23 +209,50 @@ export class Outbox {
     over.abort();
   }
 
+  /** Makes the entries what the storage says. */
+  #takeOver(): void {
+    const mine = new Map(this.entries.get().map((entry) => [entry.requestId, entry]));
+    const entries = this.#options.storage.load().map((entry) => {
+      const own = mine.get(entry.requestId);
+      return own?.status === "sending" ? own : queuedAgain(entry);
+    });
+    this.entries.set(entries.sort(byAge));
+  }
+
   #first(conversation: string): OutboxEntry | undefined {
     return this.entries.get().find((entry) => entry.conversation === conversation);
   }
 
   #change(requestId: string, change: Partial<OutboxEntry>): void {
-    this.#set(
-      this.entries.get().map((entry) => (entry.requestId === requestId ? { ...entry, ...change } : entry)),
-    );
+    const entries = this.entries.get().map((entry) => {
+      if (entry.requestId !== requestId) return entry;
+      const changed = { ...entry, ...change };
+      this.#keep(changed);
+      return changed;
+    });
+    this.entries.set(entries);
   }
 
-  #set(entries: readonly OutboxEntry[]): void {
-    this.#options.storage.save(entries);
-    this.entries.set(entries);
+  #keep(entry: OutboxEntry): void {
+    try {
+      this.#options.storage.save(entry);
+    } catch {
+      // it is kept as it was: after a reload it is tried again
+    }
+  }
+
+  #remove(requestId: string): void {
+    this.#attempts.delete(requestId);
+    this.#options.storage.remove(requestId);
+    this.entries.set(this.entries.get().filter((entry) => entry.requestId !== requestId));
   }
 }
 
 /** An entry as another tab, or this one before a reload, has left it. */
 function queuedAgain(entry: OutboxEntry): OutboxEntry {
   return entry.status === "sending" ? { ...entry, status: "queued" } : entry;
+}
+
+function byAge(a: OutboxEntry, b: OutboxEntry): number {
+  return a.createdAtMs - b.createdAtMs || (a.requestId < b.requestId ? -1 : 1);
 }

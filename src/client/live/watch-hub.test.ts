@@ -159,7 +159,7 @@ describe("watch hub", () => {
     const tab = new Tab(hub, "a");
     streams[0]!.options.onStatus({ kind: "refused", attempt: 1, code: ErrorCode.UNAUTHENTICATED });
     expect(tab.heard.at(-1)).toMatchObject({ status: { kind: "refused" } });
-    tab.say({ kind: "token", token: "other" });
+    tab.say({ kind: "hello", tabId: "a", lock: "", token: "other" });
     expect(streams.length).toBe(2);
     expect(streams[0]!.closed).toBe(true);
     tab.say({ kind: "bye" });

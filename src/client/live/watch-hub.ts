@@ -5,7 +5,7 @@
  * H1 one stream, however many tabs. H2 a tab gets the events of all sessions, and the packets of the sessions it watches,
  * from its own cursor on: when a tab joins a turn, the stream is opened anew from the lowest cursor, and tabs that are
  * further skip what they have. H3 a tab that is gone is forgotten: it said so, its lock is free, or it has been quiet.
- * H4 without tabs there is no stream.
+ * H4 without tabs there is no stream. H5 all tabs are of one user: the hub's name says whose it is.
  */
 import type { WatchResponse } from "../../../gen/turnwire/chat/v1/chat_service_pb.js";
 import type { Clock } from "../../lib/clock.js";
@@ -84,8 +84,6 @@ export class WatchHub {
         this.#useToken(message.token);
         tab.post({ kind: "status", status: this.#status });
         return;
-      case "token":
-        return this.#useToken(message.token);
       case "watch":
         return this.#watch(tab, message);
       case "wake":

@@ -21,7 +21,7 @@ export function App({ page }: { readonly page: PageData }) {
 }
 
 function Door({ page }: { readonly page: PageData }) {
-  const token = useObservable(page.token);
+  const { token } = page.account;
   const status = useObservable(page.link.status);
   const isRefused = status.kind === "refused" && status.code === ErrorCode.UNAUTHENTICATED;
   if (page.config.auth === "token" && (!token || isRefused))

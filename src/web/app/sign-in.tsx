@@ -1,10 +1,9 @@
 import { useState } from "react";
-import { usePage } from "./page-context.js";
+import { signIn } from "../data/account.js";
 import { Icon } from "../ui/icon.js";
 
 /** Asks for a bearer token, when the server wants one. */
 export function SignIn({ isRefused }: { readonly isRefused: boolean }) {
-  const page = usePage();
   const [token, setToken] = useState("");
   return (
     <main className="sign-in">
@@ -12,7 +11,7 @@ export function SignIn({ isRefused }: { readonly isRefused: boolean }) {
         className="sign-in-box"
         onSubmit={(event) => {
           event.preventDefault();
-          if (token.trim()) page.signIn(token.trim());
+          if (token.trim()) signIn(token.trim());
         }}
       >
         <img src="/icon.svg" alt="" width={40} height={40} />

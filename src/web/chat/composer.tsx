@@ -8,6 +8,7 @@ import {
   type KeyboardEvent,
   type ReactNode,
 } from "react";
+import { usePage } from "../app/page-context.js";
 import { IconButton } from "../ui/icon-button.js";
 import { DocumentChips, useAddedDocuments } from "./document-chips.js";
 
@@ -139,7 +140,8 @@ export function Composer(props: ComposerProps) {
 
 /** What is being written, per conversation; kept for this tab, also over a reload. */
 function useDraft(conversation: string): readonly [string, (text: string) => void] {
-  const key = `turnwire.draft.${conversation.startsWith("new-") ? "new" : conversation}`;
+  const { account } = usePage();
+  const key = `turnwire.draft.${account.name}.${conversation.startsWith("new-") ? "new" : conversation}`;
   const [draft, setDraft] = useState({ key, text: readDraft(key) });
   const text = draft.key === key ? draft.text : readDraft(key);
   if (draft.key !== key) setDraft({ key, text });

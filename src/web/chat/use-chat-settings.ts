@@ -6,23 +6,22 @@ import { usePage } from "../app/page-context.js";
 import { readStored, store } from "../data/browser-storage.js";
 import { DEFAULT_SETTINGS, settingsOf, toSessionSettings, type ChatSettings } from "../data/settings.js";
 
-const KEY = "turnwire.settings";
-
 export function useChatSettings(
   conversation: Conversation | undefined,
   session: Session | undefined,
 ): readonly [ChatSettings, (settings: ChatSettings) => Promise<void>] {
-  const { client } = usePage();
+  const { client, account } = usePage();
+  const key = `turnwire.settings.${account.name}`;
   const [forNew, setForNew] = useState<ChatSettings>(() => ({
     ...DEFAULT_SETTINGS,
-    ...readStored<Partial<ChatSettings>>(KEY, {}),
+    ...readStored<Partial<ChatSettings>>(key, {}),
   }));
   const save = useCallback(
     async (settings: ChatSettings) => {
       if (!conversation) {
         setForNew(settings);
         // instructions belong to one conversation; the rest is a habit
-        store(KEY, { ...settings, systemPrompt: "" });
+        store(key, { ...settings, systemPrompt: "" });
         return;
       }
       await client.api.updateSession({
@@ -34,7 +33,7 @@ export function useChatSettings(
       });
       await conversation.reload();
     },
-    [client, conversation, session],
+    [client, key, conversation, session],
   );
   return [conversation ? settingsOf(session?.settings) : forNew, save];
 }

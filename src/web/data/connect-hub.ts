@@ -1,26 +1,27 @@
 /**
  * Finds the hub: a SharedWorker; where there is none, the tab that holds a Web Lock, reached by BroadcastChannel; where that
- * is missing too, a hub of this tab's own. Owns the tab's lock, by which the hub learns that the tab is gone.
+ * is missing too, a hub of this tab's own. Owns the tab's lock, by which the hub learns that the tab is gone. Each account
+ * has a hub of its own.
  */
 import { HubLink } from "../../client/live/hub-link.js";
 import type { HubMessage, TabMessage } from "../../client/live/hub-messages.js";
 import type { HubConnection } from "../../client/live/watch-hub.js";
 import { newRequestId } from "../../client/request-id.js";
+import type { Account } from "./account.js";
 import { createBrowserHub } from "./browser-hub.js";
 
 /** Address of hub-worker.ts as it was built (scripts/page-plugins.mjs). */
 declare const __HUB_WORKER_URL__: string;
 
-const HUB = "turnwire-hub";
 const ALIVE_MS = 60_000;
 
 /** Connects this tab; the link lives as long as the page. */
-export async function connectHub(token: string): Promise<HubLink> {
+export async function connectHub({ token, name }: Account): Promise<HubLink> {
   const tabId = newRequestId();
   const lock = await holdLock(`turnwire-tab-${tabId}`);
   const wire = { post: (_message: TabMessage): void => undefined };
   const link = new HubLink({ tabId, lock, token, post: (message) => wire.post(message) });
-  wire.post = openWire(tabId, link);
+  wire.post = openWire(`turnwire-hub-${name}`, tabId, link);
   link.hello();
   window.addEventListener("pagehide", () => link.bye());
   window.addEventListener("pageshow", (event) => event.persisted && link.hello());
@@ -43,14 +44,14 @@ function holdLock(name: string): Promise<string> {
   });
 }
 
-function openWire(tabId: string, link: HubLink): (message: TabMessage) => void {
-  if (typeof SharedWorker === "function") return toWorker(link);
-  if (navigator.locks && typeof BroadcastChannel === "function") return toElectedTab(tabId, link);
+function openWire(hub: string, tabId: string, link: HubLink): (message: TabMessage) => void {
+  if (typeof SharedWorker === "function") return toWorker(hub, link);
+  if (navigator.locks && typeof BroadcastChannel === "function") return toElectedTab(hub, tabId, link);
   return toOwnHub(link);
 }
 
-function toWorker(link: HubLink): (message: TabMessage) => void {
-  const worker = new SharedWorker(__HUB_WORKER_URL__, { type: "module", name: HUB });
+function toWorker(hub: string, link: HubLink): (message: TabMessage) => void {
+  const worker = new SharedWorker(__HUB_WORKER_URL__, { type: "module", name: hub });
   let own: ((message: TabMessage) => void) | undefined;
   worker.port.onmessage = ({ data }: MessageEvent<HubMessage>) => link.receive(data);
   worker.onerror = () => {
@@ -71,8 +72,8 @@ type ChannelMessage =
   | { readonly to: "tab"; readonly tabId: string; readonly message: HubMessage };
 
 /** Every tab waits for the lock; whoever gets it is the hub until it closes, and asks the others who they are. */
-function toElectedTab(tabId: string, link: HubLink): (message: TabMessage) => void {
-  const channel = new BroadcastChannel(HUB);
+function toElectedTab(name: string, tabId: string, link: HubLink): (message: TabMessage) => void {
+  const channel = new BroadcastChannel(name);
   const send = (message: ChannelMessage): void => channel.postMessage(message);
   let local: ((message: TabMessage) => void) | undefined;
   let serve: ((from: string, message: TabMessage) => void) | undefined;
@@ -80,7 +81,7 @@ function toElectedTab(tabId: string, link: HubLink): (message: TabMessage) => vo
     if (data.to === "hub") serve?.(data.tabId, data.message);
     else if (data.tabId === tabId || data.tabId === "") link.receive(data.message);
   };
-  void navigator.locks.request(HUB, () => {
+  void navigator.locks.request(name, () => {
     const hub = createBrowserHub();
     const connections = new Map<string, HubConnection>();
     serve = (from, message) => {

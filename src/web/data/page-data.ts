@@ -21,7 +21,8 @@ import { Observable } from "../../client/live/observable.js";
 import { isNewConversation, Outbox, type OutboxEntry } from "../../client/live/outbox.js";
 import { SessionList } from "../../client/live/session-list.js";
 import { systemClock } from "../../lib/clock.js";
-import { OUTBOX_KEY, outboxStorage, readStored, store } from "./browser-storage.js";
+import { followAccount, readAccount, type Account } from "./account.js";
+import { outboxPrefix, outboxStorage } from "./outbox-storage.js";
 import { connectHub } from "./connect-hub.js";
 import { readPageConfig, type PageConfig } from "./page-config.js";
 import { toModels, toSessionSettings, toTurnOptions, type ChatSettings } from "./settings.js";
@@ -33,7 +34,6 @@ export interface Catalogue {
   readonly tools: readonly Tool[];
 }
 
-const TOKEN_KEY = "turnwire.token";
 /** Conversations that stay open in the background, so that going back shows them at once. */
 const MAX_OPEN = 8;
 
@@ -45,24 +45,24 @@ export class PageData {
   readonly outbox: Outbox;
   readonly sessions: SessionList;
   readonly catalogue = new Observable<Catalogue>({ models: [], tools: [] });
-  /** The bearer token; "" = none. */
-  readonly token = new Observable(readStored(TOKEN_KEY, ""));
+  /** Whose page it is; another account gets another page. */
+  readonly account: Account;
   /** The session that a new conversation has become, by its name. */
   readonly became = new Observable<ReadonlyMap<string, string>>(new Map());
   readonly link: HubLink;
   readonly #open = new Map<string, Conversation>();
 
-  private constructor(link: HubLink, token: Observable<string>) {
+  private constructor(link: HubLink, account: Account) {
     this.link = link;
-    this.token = token;
-    const transport = createPageTransport(token.get);
+    this.account = account;
+    const transport = createPageTransport(() => account.token);
     this.client = createTurnwireClient({ transport });
     this.documentApi = createClient(DocumentService, mapErrors(transport));
     this.documents = new Documents({ documents: this.documentApi, files: this.client.files, link });
     link.watchWith(() => this.#watched());
     this.sessions = new SessionList(this.client.api, link);
     this.outbox = new Outbox({
-      storage: outboxStorage,
+      storage: outboxStorage(account),
       clock: systemClock,
       send: (entry, signal) => this.client.api.startTurn(this.#toRequest(entry), { signal }),
       onAccepted: (entry, response) => {
@@ -76,7 +76,10 @@ export class PageData {
         ? (name, task) => Promise.resolve(navigator.locks.request(name, task))
         : undefined,
     });
-    window.addEventListener("storage", ({ key }) => key === OUTBOX_KEY && this.outbox.reload());
+    window.addEventListener("storage", ({ key }) => {
+      if (!key || key.startsWith(outboxPrefix(account))) this.outbox.reload();
+    });
+    followAccount(account);
     window.addEventListener("online", () => this.outbox.flush());
     link.status.subscribe(() => {
       if (link.status.get().kind !== "online") return;
@@ -87,19 +90,8 @@ export class PageData {
   }
 
   static async start(): Promise<PageData> {
-    const token = new Observable(readStored(TOKEN_KEY, ""));
-    return new PageData(await connectHub(token.get()), token);
-  }
-
-  /** Signs in with a token, or out with "". */
-  signIn(token: string): void {
-    store(TOKEN_KEY, token || undefined);
-    this.token.set(token);
-    this.link.setToken(token);
-    if (!token) return;
-    void this.sessions.reload();
-    void this.#readCatalogue();
-    this.outbox.flush();
+    const account = readAccount();
+    return new PageData(await connectHub(account), account);
   }
 
   /** The conversation of a session; the same one as long as it is open. */

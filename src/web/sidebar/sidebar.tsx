@@ -8,6 +8,7 @@ import { Icon } from "../ui/icon.js";
 import { IconButton } from "../ui/icon-button.js";
 import { ErrorNotice } from "../ui/notice.js";
 import { useObservable } from "../ui/use-observable.js";
+import { signIn } from "../data/account.js";
 import { groupByDay } from "./group-by-day.js";
 import { SearchResults } from "./search-results.js";
 import { SessionRow } from "./session-row.js";
@@ -76,7 +77,7 @@ export function Sidebar({ route, searchField, onNew, onShowShortcuts, onChosen }
           <ThemeButton />
           <IconButton small icon="keyboard" label="Keyboard shortcuts" onClick={onShowShortcuts} />
           {page.config.auth === "token" && (
-            <IconButton small icon="signOut" label="Sign out" onClick={() => page.signIn("")} />
+            <IconButton small icon="signOut" label="Sign out" onClick={() => signIn("")} />
           )}
         </div>
       </footer>
