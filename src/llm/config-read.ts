@@ -7,6 +7,7 @@ import {
   DEFAULT_DEMO_DELAY_MS,
   DEFAULT_LLM_LIMITS,
   DEFAULT_PROVIDER_LIMITS,
+  type HttpProviderConfig,
   type LlmConfig,
   type LlmLimits,
   type ModelConfig,
@@ -63,7 +64,9 @@ export function readConfigRoot(root: ConfigNode, sources: Sources): FileConfig {
 
 const APIS = [...DIALECT_NAMES, "pipe", "demo"];
 const COMMON_KEYS = ["name", "api", "models", "limits"];
-const HTTP_KEYS = [...COMMON_KEYS, "baseUrl", "apiKeyEnv", "apiKeyFile", "headers", "quirks"];
+const HTTP_KEYS = [
+  ...[...COMMON_KEYS, "baseUrl", "apiKeyEnv", "apiKeyFile", "headers", "headersEnv", "headersFile", "quirks"],
+];
 const PIPE_KEYS = [...COMMON_KEYS, "address", "apiKeyEnv", "apiKeyFile", "prefix"];
 
 function readProvider(node: ConfigNode, used: Used): ProviderConfig {
@@ -95,7 +98,7 @@ function readProvider(node: ConfigNode, used: Used): ProviderConfig {
         ...{ kind: "http", api, name },
         ...readHttpSettings(node, api),
         keys: ambient === undefined ? keys : [ambient],
-        headers: node.optional("headers")?.textMap() ?? {},
+        ...readHeaders(node, used),
         limits: readProviderLimits(node.optional("limits")),
       };
     }
@@ -129,31 +132,56 @@ function readAddress(node: ConfigNode): string {
 /** Keys from variables and from files, in that order. */
 function readKeys(node: ConfigNode, used: Used): string[] {
   const keys: string[] = [];
-  const keep = (key: string | undefined, place: ConfigNode, missing: string): void => {
-    if (!key) throw place.error(missing);
+  const keep = (key: string, place: ConfigNode): void => {
     if (!isSendable(key)) throw place.error("leads to a key with a character that no key has");
     keys.push(key);
   };
   const variables = node.optional("apiKeyEnv");
-  for (const name of variables?.texts() ?? []) {
-    keep(used.env[name], variables!, `names the environment variable ${name}, which is not set`);
-    used.keyNames.push(name);
-  }
+  for (const name of variables?.texts() ?? []) keep(secretOfVariable(name, variables!, used), variables!);
   const files = node.optional("apiKeyFile");
-  for (const text of files?.texts() ?? []) {
-    const path = files!.pathOf(text);
-    keep(readKeyFile(path, files!, used), files!, `names ${path}, which is empty`);
-    used.files.push(path);
-  }
+  for (const text of files?.texts() ?? []) keep(secretOfFile(text, files!, used), files!);
   return keys;
 }
 
-function readKeyFile(path: string, node: ConfigNode, { readFile }: Used): string {
-  try {
-    return readFile(path).trim();
-  } catch {
-    throw node.error(`names ${path}, which cannot be read`);
+/** Plain ones stand in the file, secret ones come from variables and from files of their own. */
+function readHeaders(node: ConfigNode, used: Used): Pick<HttpProviderConfig, "headers" | "secretHeaders"> {
+  const plain = Object.entries(node.optional("headers")?.textMap() ?? {});
+  const headers = new Map(plain.map(([name, value]) => [name.toLowerCase(), value]));
+  const secretHeaders: string[] = [];
+  const sources = { headersEnv: secretOfVariable, headersFile: secretOfFile } as const;
+  for (const [key, secretOf] of Object.entries(sources)) {
+    const names = node.optional(key);
+    for (const [name, source] of Object.entries(names?.textMap() ?? {})) {
+      const header = name.toLowerCase();
+      const place = names!.get(name);
+      if (headers.has(header)) throw place.error("is set twice");
+      const value = secretOf(source, place, used);
+      if (!/^[\x20-\x7e]+$/.test(value)) throw place.error("leads to a value that no header can have");
+      headers.set(header, value);
+      secretHeaders.push(header);
+    }
   }
+  return { headers: Object.fromEntries(headers), ...(secretHeaders.length > 0 && { secretHeaders }) };
+}
+
+function secretOfVariable(name: string, place: ConfigNode, { env, keyNames }: Used): string {
+  const secret = env[name];
+  if (!secret) throw place.error(`names the environment variable ${name}, which is not set`);
+  keyNames.push(name);
+  return secret;
+}
+
+function secretOfFile(name: string, place: ConfigNode, { readFile, files }: Used): string {
+  const path = place.pathOf(name);
+  let secret: string;
+  try {
+    secret = readFile(path).trim();
+  } catch {
+    throw place.error(`names ${path}, which cannot be read`);
+  }
+  if (secret === "") throw place.error(`names ${path}, which is empty`);
+  files.push(path);
+  return secret;
 }
 
 function readProviderLimits(node: ConfigNode | undefined) {

@@ -9,7 +9,10 @@ export interface HttpProviderConfig {
   readonly baseUrl: string;
   /** Used in turn; [] = the server wants none. */
   readonly keys: readonly string[];
+  /** Sent with each request. */
   readonly headers: Readonly<Record<string, string>>;
+  /** Names of those whose values are as secret as a key. */
+  readonly secretHeaders?: readonly string[];
   /** Checked by the dialect. */
   readonly quirks: Readonly<Record<string, unknown>>;
   readonly limits: ProviderLimits;

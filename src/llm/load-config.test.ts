@@ -37,6 +37,24 @@ describe("llm config - from the environment", () => {
 });
 
 describe("llm config - from the file", () => {
+  test("secret headers come from variables and from files of their own, which are watched", () => {
+    const yaml = (more: string): string =>
+      `providers: [{ name: a, api: openai-chat, baseUrl: "http://a", headers: { x-team: blue }, ${more} }]`;
+    const read = (more: string) =>
+      loadLlmConfig({ TURNWIRE_CONFIG: "/etc/tw.yaml", GATEWAY: "Bearer gate-0123" }, (path) =>
+        path.endsWith("tw.yaml") ? yaml(more) : path.endsWith("edge") ? "edge-4567\n" : "",
+      );
+    const config = read("headersEnv: { Authorization: GATEWAY }, headersFile: { x-edge: edge }");
+    expect(config.providers[0]).toMatchObject({
+      headers: { "x-team": "blue", authorization: "Bearer gate-0123", "x-edge": "edge-4567" },
+      secretHeaders: ["authorization", "x-edge"],
+    });
+    expect(config.files).toEqual(["/etc/tw.yaml", "/etc/edge"]);
+    expect(() => read("headersEnv: { x-a: MISSING }")).toThrow("variable MISSING, which is not set");
+    expect(() => read("headersFile: { x-a: nothing }")).toThrow("/etc/nothing, which is empty");
+    expect(() => read("headersEnv: { X-Team: GATEWAY }")).toThrow("is set twice");
+  });
+
   test("providers, models, limits; what belongs to others is left alone", () => {
     const config = load(
       `
@@ -115,9 +133,12 @@ models:
       MAIN_KEY_1: "key-1",
       MAIN_KEY_2: "key-2",
       PIPE_TOKEN: "token",
+      GATEWAY_TOKEN: "gate",
       TURNWIRE_CONFIG: "/etc/tw.yaml",
     };
-    const config = loadLlmConfig(env, (path) => (path === "/etc/main.key" ? "key-3\n" : example));
+    const config = loadLlmConfig(env, (path) =>
+      path === "/etc/main.key" ? "key-3\n" : path === "/etc/edge.token" ? "edge\n" : example,
+    );
     expect(config.limits).toEqual(DEFAULT_LLM_LIMITS);
     expect(config.providers[0]).toMatchObject({
       keys: ["key-1", "key-2", "key-3"],
@@ -126,7 +147,7 @@ models:
     expect(config.providers[1]).toMatchObject({ kind: "pipe", keys: ["token"], prefix: "own/" });
     expect(config.routes.map(({ kind }) => kind)).toEqual(["failover", "weighted", "arena"]);
     expect(config.prices.get("fast")).toMatchObject({ input: 150_000, cacheRead: 75_000, currency: "USD" });
-    expect(config.files).toEqual(["/etc/tw.yaml", "/etc/main.key"]);
+    expect(config.files).toEqual(["/etc/tw.yaml", "/etc/main.key", "/etc/edge.token"]);
     expect(JSON.stringify(config.models)).not.toContain("key-");
   });
 

@@ -501,6 +501,23 @@ describe("secrets", () => {
   });
 });
 
+test("secrets - an answer and an error that echo a header's secret value are masked, a plain value is not", async () => {
+  const headers = "headers: { x-title: Weather Report }, headersEnv: { x-gateway: KEY_A, x-pass: GATE }";
+  const yaml = `providers: [{ name: p, api: openai-chat, baseUrl: "${first.url}", ${headers}, models: [a] }]`;
+  const peer = await peerWith(llmConfig(yaml, { ...KEYS, GATE: "Bearer gate-9876543210" }));
+  const echo = `Weather Report ${KEYS.KEY_A} gate-9876543210`;
+  first.reply(answerScript(echo));
+  first.reply([status(400), send(JSON.stringify({ error: { message: echo } }))]);
+  expect(foldDeltas(await collectDeltas(peer, completionRequest("a"))).text).toBe(
+    "Weather Report [key] [key]",
+  );
+  expect(first.requests.at(-1)!.headers).toMatchObject({
+    ...{ "x-title": "Weather Report", "x-gateway": KEYS.KEY_A, "x-pass": "Bearer gate-9876543210" },
+  });
+  const { error } = foldDeltas(await collectDeltas(peer, completionRequest("a")));
+  expect(error?.message).toContain("Weather Report [key] [key]");
+});
+
 describe("reload", () => {
   test("running calls go on, new ones are asked elsewhere, a removed provider closes after its last call", async () => {
     const peer = await peerWith(config());

@@ -6,7 +6,7 @@ import { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
 import type { Clock } from "../../lib/clock.js";
 import { TurnError } from "../../lib/errors.js";
 import { DEFAULT_PROVIDER_LIMITS, type ProviderConfig } from "../config.js";
-import { partsOfKey } from "../http/mask-secrets.js";
+import { secretsOf } from "../http/mask-secrets.js";
 import type { CompletionProvider } from "../providers/provider.js";
 import { Breaker, type CallOutcome } from "./breaker.js";
 import { Places, type Place } from "./places.js";
@@ -29,7 +29,7 @@ export class Upstream {
     this.name = config.name;
     this.provider = provider;
     this.prefix = config.kind === "pipe" ? config.prefix : "";
-    this.secrets = keys.flatMap(partsOfKey);
+    this.secrets = config.kind === "demo" ? [] : secretsOf(config);
     this.#breaker = new Breaker(clock, { failures: limits.breakerFailures, openMs: limits.breakerOpenMs });
     this.#places = new Places(keys, limits, clock);
   }

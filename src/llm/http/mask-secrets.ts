@@ -41,9 +41,36 @@ export function publicText(text: string, secrets: readonly string[] = []): strin
     : `${[...shown].slice(0, MAX_PUBLIC_CHARS - 3).join("")}...`;
 }
 
-/** A key, and what it is made of: those that sign requests are an id, a secret and perhaps a token. */
-export function partsOfKey(key: string): string[] {
+/** Headers that hold credentials by their name, wherever their value came from. */
+const CREDENTIAL_NAME = /auth|key|token|secret|password|cookie/i;
+
+/** What a provider is called with. */
+interface Credentials {
+  readonly keys: readonly string[];
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly secretHeaders?: readonly string[];
+}
+
+/**
+ * What a provider is called with and nobody may see: all of its keys, since whoever was asked with one may know the others,
+ * and the headers that hold a secret, each with its parts.
+ */
+export function secretsOf({ keys, headers = {}, secretHeaders = [] }: Credentials): string[] {
+  const values = Object.entries(headers)
+    .filter(([name]) => secretHeaders.includes(name) || CREDENTIAL_NAME.test(name))
+    .map(([, value]) => value);
+  return [...new Set([...keys.flatMap(partsOfKey), ...values.flatMap(partsOfHeader)])];
+}
+
+/** Keys that sign requests are an id, a secret and perhaps a token. */
+function partsOfKey(key: string): string[] {
   return key.includes(":") ? [key, ...key.split(":")] : [key];
+}
+
+/** "Bearer TOKEN" is shown as no more than its token, too. */
+function partsOfHeader(value: string): string[] {
+  const token = value.slice(value.lastIndexOf(" ") + 1);
+  return token === value ? [value] : [value, token];
 }
 
 /** The secret as it is, url-encoded, in base64 of any alignment, and what begins like it. */
