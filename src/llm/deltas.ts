@@ -20,6 +20,25 @@ import {
 } from "../../gen/turnwire/packet/v1/common_pb.js";
 import type { KnownErrorCode, TurnError } from "../lib/errors.js";
 
+/** Whether it is something that a reader will see: what the first-token time waits for. */
+export function shows({ delta }: CompletionDelta): boolean {
+  switch (delta.case) {
+    case "content":
+      return delta.value.text !== "";
+    case "reasoning":
+      return delta.value.text !== "" || delta.value.redacted;
+    case "refusal":
+      return delta.value !== "";
+    case "toolCall":
+    case "media":
+    case "serverToolCall":
+    case "citation":
+      return true;
+    default:
+      return false;
+  }
+}
+
 const DELTA = "turnwire.llm.v1.CompletionDelta";
 
 /** Answer text. */

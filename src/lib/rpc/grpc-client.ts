@@ -43,6 +43,8 @@ export interface PeerCallOptions {
   readonly signal: AbortSignal;
   /** Deadline that travels to the peer, ms. A stream without one has none. */
   readonly timeoutMs?: number;
+  /** Largest sum of a stream's messages, bytes: more is SIZE_LIMIT. Default: none. */
+  readonly maxStreamBytes?: number;
 }
 
 type MethodsOf<S extends DescService, Kind extends DescMethod["methodKind"]> = {
@@ -92,7 +94,7 @@ export function createGrpcClient<S extends DescService>(
     serverStream(name, request, callOptions) {
       const method = methodOf(name);
       const bytes = encode(method, request);
-      return new StreamReader(method, callOptions.signal, async () => {
+      return new StreamReader(method, callOptions, async () => {
         const client = await channels.connected(callOptions.signal);
         return client.makeServerStreamRequest(
           pathOf(method),
@@ -106,7 +108,7 @@ export function createGrpcClient<S extends DescService>(
     },
     bidiStream(name, requests, callOptions) {
       const method = methodOf(name);
-      return new StreamReader(method, callOptions.signal, async () => {
+      return new StreamReader(method, callOptions, async () => {
         const client = await channels.connected(callOptions.signal);
         const call = client.makeBidiStreamRequest(
           pathOf(method),
@@ -312,11 +314,15 @@ async function sendRequests(
   }
 }
 
+/** What each message costs beside its own bytes: empty ones are not free. */
+const FRAME_HEAD_BYTES = 5;
+
 /** The messages of a call, pulled from grpc-js's readable (C1-C3). The call is opened by the first `next`. */
 class StreamReader implements AsyncIterableIterator<Message> {
   readonly #method: DescMethod;
   readonly #signal: AbortSignal;
   readonly #open: () => Promise<ClientReadableStream<Buffer>>;
+  #bytesLeft: number;
   #call: ClientReadableStream<Buffer> | undefined;
   #state: { readonly kind: "idle" | "open" } | { readonly kind: "over"; readonly error?: unknown } = {
     kind: "idle",
@@ -327,10 +333,15 @@ class StreamReader implements AsyncIterableIterator<Message> {
   #tail: Promise<unknown> = Promise.resolve();
   #waiting = 0;
 
-  constructor(method: DescMethod, signal: AbortSignal, open: () => Promise<ClientReadableStream<Buffer>>) {
+  constructor(
+    method: DescMethod,
+    { signal, maxStreamBytes = Infinity }: PeerCallOptions,
+    open: () => Promise<ClientReadableStream<Buffer>>,
+  ) {
     this.#method = method;
     this.#signal = signal;
     this.#open = open;
+    this.#bytesLeft = maxStreamBytes;
     signal.addEventListener("abort", this.#onAbort, { once: true });
   }
 
@@ -408,6 +419,9 @@ class StreamReader implements AsyncIterableIterator<Message> {
 
   #decoded(bytes: Buffer): Message {
     try {
+      this.#bytesLeft -= FRAME_HEAD_BYTES + bytes.length;
+      if (this.#bytesLeft < 0)
+        throw new TurnError(ErrorCode.SIZE_LIMIT, { message: "the peer sent more than it may" });
       return decode(this.#method, bytes);
     } catch (error) {
       this.#finish({ kind: "over" });

@@ -2,6 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import {
   CompletionInputSchema,
+  ProviderStateSchema,
   Role,
   type CompletionDelta,
 } from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
@@ -14,6 +15,7 @@ import {
   errorDelta,
   finishDelta,
   modelSelectedDelta,
+  providerStateDelta,
   reasoningDelta,
   toolCallDelta,
   usageDelta,
@@ -53,6 +55,18 @@ describe("attempt gate", () => {
     one.take([warning, usage(10, 0), cut]);
     expect(one.committed).toBe(false);
     expect(cases(one.finish(false))).toEqual(["usage"]);
+  });
+
+  test.each([
+    ["big ones", providerStateDelta(create(ProviderStateSchema, { data: new Uint8Array(1024 * 1024) }))],
+    ["small ones", warning],
+    ["names", modelSelectedDelta("m".repeat(100_000))],
+  ])("G1 what is held has an end - %s", (_, delta) => {
+    const one = gate();
+    const flood = (): void => {
+      for (let at = 0; at < 200_000; at++) one.take([delta]);
+    };
+    expect(flood).toThrow(expect.objectContaining({ code: ErrorCode.SIZE_LIMIT }));
   });
 
   test("G2 reasoning is shown and does not commit; content and calls do", () => {

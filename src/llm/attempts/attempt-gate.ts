@@ -1,15 +1,17 @@
 /**
  * What of one attempt may be handed on, and when. Owns what the attempt has said so far.
- * G1 until the attempt shows something, what it says is held: a failure there leaves no trace but its usage. G2 reasoning is
+ * G1 until the attempt shows something, what it says is held: a failure there leaves no trace but its usage; more than 8 MiB of it is
+ * SIZE_LIMIT. G2 reasoning is
  * shown at once and can be taken back; content, calls and all else that is shown commit the attempt: nobody is asked again.
  * G3 the end (finish or error) is kept, not handed on: whoever drives the attempt decides what becomes of it. G4 usage is
  * priced; where the provider told none, or the answer was cut, it is estimated and marked.
  */
-import { create } from "@bufbuild/protobuf";
-import type {
-  CompletionDelta,
-  CompletionInput,
-  FinishDelta,
+import { create, toBinary } from "@bufbuild/protobuf";
+import {
+  CompletionDeltaSchema,
+  type CompletionDelta,
+  type CompletionInput,
+  type FinishDelta,
 } from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import {
   ErrorCode,
@@ -21,6 +23,11 @@ import { ERROR_TABLE, TurnError, type KnownErrorCode } from "../../lib/errors.js
 import { estimatedUsage, TokenEstimate, withCost } from "../accounting/usage.js";
 import type { PriceConfig } from "../config.js";
 import { attemptBoundaryDelta, attemptStartedDelta, usageDelta } from "../deltas.js";
+
+/** How much is held, encoded. */
+const MAX_HELD_BYTES = 8 * 1024 * 1024;
+/** What each delta costs beside its content. */
+const HELD_DELTA_BYTES = 64;
 
 export interface GateOptions {
   /** Number of the attempt, from 1. */
@@ -39,6 +46,7 @@ export type AttemptEnd =
 export class AttemptGate {
   readonly #options: GateOptions;
   #held: CompletionDelta[] = [];
+  #heldBytes = 0;
   #shown = false;
   #committed = false;
   /** Number of the attempt now: a peer behind us may make several. */
@@ -103,8 +111,8 @@ export class AttemptGate {
 
   /** What is left to say before the end is told. `keepHeld` = false: the attempt leaves no trace but its usage. */
   finish(keepHeld: boolean): CompletionDelta[] {
-    const held = keepHeld ? this.#held : [];
-    this.#held = [];
+    const released = this.#release();
+    const held = keepHeld ? released : [];
     const { usage } = this;
     const told = usage === undefined || (this.#usageTold && usage === this.#usage);
     this.#usageTold = true;
@@ -162,7 +170,22 @@ export class AttemptGate {
         step satisfies never;
     }
     if (this.#end) return; // what comes after the end is nothing
-    (this.#shown ? out : this.#held).push(delta);
+    if (this.#shown) out.push(delta);
+    else this.#hold(delta);
+  }
+
+  #hold(delta: CompletionDelta): void {
+    this.#heldBytes += HELD_DELTA_BYTES + toBinary(CompletionDeltaSchema, delta).length;
+    if (this.#heldBytes > MAX_HELD_BYTES)
+      throw new TurnError(ErrorCode.SIZE_LIMIT, { message: "the model's answer begins with too much data" });
+    this.#held.push(delta);
+  }
+
+  #release(): CompletionDelta[] {
+    const held = this.#held;
+    this.#held = [];
+    this.#heldBytes = 0;
+    return held;
   }
 
   #takeUsage(usage: Usage | undefined, out: CompletionDelta[]): void {
@@ -175,8 +198,7 @@ export class AttemptGate {
   #show(out: CompletionDelta[]): void {
     if (this.#shown || this.#end) return;
     this.#shown = true;
-    out.push(...this.#held);
-    this.#held = [];
+    for (const delta of this.#release()) out.push(delta);
   }
 
   #commit(out: CompletionDelta[]): void {

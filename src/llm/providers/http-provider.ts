@@ -9,8 +9,9 @@ import { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
 import type { Clock } from "../../lib/clock.js";
 import { TurnError } from "../../lib/errors.js";
 import { newId } from "../../lib/ids.js";
-import type { LlmLimits } from "../config.js";
-import { errorDelta } from "../deltas.js";
+import type { HttpProviderConfig as ServerConfig, LlmLimits } from "../config.js";
+import { errorDelta, shows } from "../deltas.js";
+import { secretsOf } from "../http/mask-secrets.js";
 import {
   connectionError,
   drain,
@@ -36,15 +37,11 @@ const AFTER_FINISH_MS = 2_000;
 /** Requests at once for texts that one request cannot hold. */
 const EMBED_REQUESTS = 4;
 
-export interface HttpProviderConfig {
-  readonly name: string;
-  /** Ends without a slash. */
-  readonly baseUrl: string;
-  /** The first is used where a call brings none; [] = the server wants none. */
-  readonly keys: readonly string[];
-  /** Sent with each request; their values are kept as secret as the key. */
-  readonly headers: Readonly<Record<string, string>>;
-}
+/** Where the server is, and what it is called with: the first key where a call brings none. */
+export type HttpProviderConfig = Pick<
+  ServerConfig,
+  "name" | "baseUrl" | "keys" | "headers" | "secretHeaders"
+>;
 
 /** A provider for this server. */
 export function createHttpProvider(
@@ -150,11 +147,6 @@ async function countTokens(
   return tokenCount.read(await askOnce(server, tokenCount.request(input, model), apiKey, signal));
 }
 
-/** What must never show in an error: whoever was asked with one key may know the others. Keys may have parts ("id:secret"). */
-function secretsOf({ keys, headers }: HttpProviderConfig): string[] {
-  return [...new Set(keys.flatMap((key) => [key, ...key.split(":")])), ...Object.values(headers)];
-}
-
 function send(
   { dialect, config, client }: Server,
   method: OutgoingRequest["method"],
@@ -222,7 +214,7 @@ async function* answer(attempt: Attempt): AsyncGenerator<readonly CompletionDelt
     watchdog.arrived();
     const deltas = bytes instanceof Uint8Array ? decoder.push(bytes) : atEnd(decoder, bytes);
     if (bytes instanceof Uint8Array) receivedBytes += bytes.length;
-    stages.advance(deltas.length > 0, decoder.finishSeen);
+    stages.advance(deltas.some(shows), decoder.finishSeen);
     if (decoder.ended && bytes instanceof Uint8Array) {
       await reads.return?.();
       drain(response.body, receivedBytes);
@@ -303,11 +295,11 @@ class Stages {
     return this.#stage === "stream";
   }
 
-  advance(deltas: boolean, finishSeen: boolean): void {
+  advance(shown: boolean, finishSeen: boolean): void {
     if (finishSeen && this.#stage !== "tail") {
       this.#stage = "tail";
       this.#watchdog.setLimit({ ms: AFTER_FINISH_MS, expire: this.#stalled });
-    } else if (deltas && this.#stage === "first") {
+    } else if (shown && this.#stage === "first") {
       this.#stage = "stream";
       this.#watchdog.setLimit({ ms: this.#call.stallTimeoutMs, expire: this.#stalled });
     }

@@ -20,8 +20,8 @@ import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { ERROR_TABLE, TurnError, type KnownErrorCode } from "../../lib/errors.js";
 import { createGrpcClient, type GrpcClient } from "../../lib/rpc/grpc-client.js";
 import type { PipeProviderConfig, PriceConfig } from "../config.js";
-import { errorDelta } from "../deltas.js";
-import { publicText } from "../http/mask-secrets.js";
+import { errorDelta, shows } from "../deltas.js";
+import { publicText, secretsOf } from "../http/mask-secrets.js";
 import { Watchdog } from "../http/watchdog.js";
 import type { CompletionCall, CompletionProvider, ListedModel, ProviderDeps } from "./provider.js";
 
@@ -40,7 +40,8 @@ export function createPipeProvider(config: PipeProviderConfig, deps: ProviderDep
     connectWaitMs: deps.limits.connectTimeoutMs,
     logger: deps.logger,
   });
-  const pipe: Pipe = { config, deps, client };
+  const secrets = secretsOf(config);
+  const pipe: Pipe = { config, deps, client, secrets };
   return {
     name: config.name,
     prepare: (call) => ({ droppedParameters: [], stream: () => streamAnswer(pipe, call) }),
@@ -53,7 +54,7 @@ export function createPipeProvider(config: PipeProviderConfig, deps: ProviderDep
       });
       const answer = await client
         .unary("embed", request, { signal, timeoutMs: PLAIN_TIMEOUT_MS })
-        .catch((error: unknown) => fail(error, config));
+        .catch((error: unknown) => fail(error, secrets));
       return {
         vectors: answer.embeddings.map(({ values }) => values),
         inputTokens: answer.usage?.inputTokens ?? 0,
@@ -66,7 +67,7 @@ export function createPipeProvider(config: PipeProviderConfig, deps: ProviderDep
       });
       const answer = await client
         .unary("countTokens", request, { signal, timeoutMs: PLAIN_TIMEOUT_MS })
-        .catch((error: unknown) => fail(error, config));
+        .catch((error: unknown) => fail(error, secrets));
       return answer.tokens;
     },
     close() {
@@ -80,6 +81,7 @@ interface Pipe {
   readonly config: PipeProviderConfig;
   readonly deps: ProviderDeps;
   readonly client: GrpcClient<typeof LlmProxyService>;
+  readonly secrets: readonly string[];
 }
 
 function inputFor(input: CompletionInput, modelId: string): CompletionInput {
@@ -87,16 +89,16 @@ function inputFor(input: CompletionInput, modelId: string): CompletionInput {
 }
 
 async function* streamAnswer(
-  { config, deps, client }: Pipe,
+  pipe: Pipe,
   call: CompletionCall,
 ): AsyncGenerator<readonly CompletionDelta[], void, undefined> {
+  const { deps, client, secrets } = pipe;
   const { model, signal } = call;
   const own = new AbortController();
   const leave = (): void => own.abort(signal.reason);
   signal.addEventListener("abort", leave, { once: true }); // P1
   const stalled = (): void => own.abort(new TurnError(ErrorCode.UPSTREAM_STALLED));
   const watchdog = new Watchdog(deps.clock, { ms: call.firstTokenTimeoutMs, expire: stalled });
-  const bound = new Bound(deps.limits.maxResponseBytes);
   let ended = false;
   let streaming = false;
   try {
@@ -104,6 +106,7 @@ async function* streamAnswer(
     const timeoutMs = call.deadlineMs === undefined ? {} : { timeoutMs: Math.ceil(call.deadlineMs) };
     const responses = client.serverStream("streamCompletion", requestFor(call), {
       signal: own.signal,
+      maxStreamBytes: deps.limits.maxResponseBytes, // P3
       ...timeoutMs,
     });
     for await (const { deltas } of responses) {
@@ -112,12 +115,11 @@ async function* streamAnswer(
         streaming = true;
         watchdog.setLimit({ ms: call.stallTimeoutMs, expire: stalled });
       }
-      bound.add(deltas);
       if (!ended && deltas.some(ends)) {
         ended = true;
         watchdog.setLimit({ ms: AFTER_END_MS, expire: () => own.abort() });
       }
-      if (deltas.length > 0) yield deltas.map((delta) => ours(delta, config));
+      if (deltas.length > 0) yield deltas.map((delta) => ours(delta, pipe));
       watchdog.waiting(streaming);
     }
     if (!ended) yield [errorDelta(new TurnError(ErrorCode.UPSTREAM_TRUNCATED), model.id)];
@@ -125,7 +127,7 @@ async function* streamAnswer(
     signal.throwIfAborted();
     if (ended) return; // all that matters was said
     const cause: unknown = own.signal.aborted ? own.signal.reason : error;
-    yield [errorDelta(upstreamFailure(cause, config), model.id)];
+    yield [errorDelta(upstreamFailure(cause, secrets), model.id)];
   } finally {
     watchdog.stop();
     signal.removeEventListener("abort", leave);
@@ -144,41 +146,14 @@ function requestFor(call: CompletionCall) {
   });
 }
 
-const SILENT: ReadonlySet<CompletionDelta["delta"]["case"]> = new Set([
-  ...(["attemptStarted", "modelSelected", "parametersDropped", "warning", "usage", undefined] as const),
-]);
-
-function shows({ delta }: CompletionDelta): boolean {
-  return !SILENT.has(delta.case);
-}
-
 function ends({ delta }: CompletionDelta): boolean {
   return delta.case === "finish" || delta.case === "error";
 }
 
-/** P3: the texts of one answer, counted. */
-class Bound {
-  #left: number;
-
-  constructor(maxBytes: number) {
-    this.#left = maxBytes;
-  }
-
-  add(deltas: readonly CompletionDelta[]): void {
-    for (const { delta } of deltas) {
-      if (delta.case === "content" || delta.case === "reasoning") this.#left -= delta.value.text.length;
-      else if (delta.case === "toolCall") this.#left -= delta.value.argumentsFragment.length;
-      this.#left -= 16;
-    }
-    if (this.#left < 0)
-      throw new TurnError(ErrorCode.SIZE_LIMIT, { message: "the model's answer is too long" });
-  }
-}
-
 /** The delta with our names for the peer's models, and with its words masked. */
-function ours(whole: CompletionDelta, config: PipeProviderConfig): CompletionDelta {
+function ours(whole: CompletionDelta, pipe: Pipe): CompletionDelta {
   const { delta } = whole;
-  const named = (id: string): string => (id === "" ? "" : config.prefix + id);
+  const named = (id: string): string => (id === "" ? "" : pipe.config.prefix + id);
   switch (delta.case) {
     case "modelSelected":
       return {
@@ -189,17 +164,17 @@ function ours(whole: CompletionDelta, config: PipeProviderConfig): CompletionDel
       const { cause, nextModelId } = delta.value;
       const value = {
         ...delta.value,
-        ...(cause && { cause: publicError(cause, config) }),
+        ...(cause && { cause: publicError(cause, pipe) }),
         nextModelId: named(nextModelId),
       };
       return { ...whole, delta: { ...delta, value } };
     }
     case "error": {
-      const value = publicError(delta.value, config);
+      const value = publicError(delta.value, pipe);
       return { ...whole, delta: { ...delta, value } };
     }
     case "warning": {
-      const value = { ...delta.value, message: publicText(delta.value.message, config.keys) };
+      const value = { ...delta.value, message: publicText(delta.value.message, pipe.secrets) };
       return { ...whole, delta: { ...delta, value } };
     }
     default:
@@ -208,14 +183,14 @@ function ours(whole: CompletionDelta, config: PipeProviderConfig): CompletionDel
 }
 
 /** A peer's error as it may be told: our name of its model, and no word that must not leave. */
-function publicError(error: TurnErrorMessage, { keys, prefix }: PipeProviderConfig): TurnErrorMessage {
+function publicError(error: TurnErrorMessage, { config, secrets }: Pipe): TurnErrorMessage {
   const { message, modelId, details } = error;
   const pairs = Object.entries(details).slice(0, MAX_DETAILS);
   return {
     ...error,
-    message: publicText(message, keys),
-    modelId: modelId === "" ? "" : prefix + modelId,
-    details: Object.fromEntries(pairs.map((pair) => pair.map((text) => publicText(text, keys)))),
+    message: publicText(message, secrets),
+    modelId: modelId === "" ? "" : config.prefix + modelId,
+    details: Object.fromEntries(pairs.map((pair) => pair.map((text) => publicText(text, secrets)))),
   };
 }
 
@@ -233,11 +208,11 @@ const BY_STATUS: Readonly<Partial<Record<KnownErrorCode, KnownErrorCode>>> = {
   [ErrorCode.INTERNAL]: ErrorCode.UPSTREAM_MALFORMED,
 };
 
-function upstreamFailure(error: unknown, { keys }: PipeProviderConfig): TurnError {
+function upstreamFailure(error: unknown, secrets: readonly string[]): TurnError {
   const known = TurnError.from(error);
   const code = BY_STATUS[known.code] ?? known.code;
   const base = ERROR_TABLE[code].message;
-  const told = known.message === ERROR_TABLE[known.code].message ? "" : publicText(known.message, keys);
+  const told = known.message === ERROR_TABLE[known.code].message ? "" : publicText(known.message, secrets);
   return new TurnError(code, {
     message: told === "" || code === known.code ? told || base : `${base}: ${told}`,
     retryAfterMs: known.retryAfterMs,
@@ -245,11 +220,14 @@ function upstreamFailure(error: unknown, { keys }: PipeProviderConfig): TurnErro
   });
 }
 
-function fail(error: unknown, config: PipeProviderConfig): never {
-  throw upstreamFailure(error, config);
+function fail(error: unknown, secrets: readonly string[]): never {
+  throw upstreamFailure(error, secrets);
 }
 
-async function listModels({ config, client }: Pipe, signal: AbortSignal): Promise<readonly ListedModel[]> {
+async function listModels(
+  { config, client, secrets }: Pipe,
+  signal: AbortSignal,
+): Promise<readonly ListedModel[]> {
   const models: ListedModel[] = [];
   let pageToken = "";
   try {
@@ -264,7 +242,7 @@ async function listModels({ config, client }: Pipe, signal: AbortSignal): Promis
     }
   } catch (error) {
     signal.throwIfAborted();
-    fail(error, config);
+    fail(error, secrets);
   }
   return models;
 }

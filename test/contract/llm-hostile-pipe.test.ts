@@ -1,0 +1,141 @@
+/** Peers behind the llm peer that mean no good, over real gRPC: what they send is bounded, masked, and opens no model to others. */
+import { create, toBinary } from "@bufbuild/protobuf";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import {
+  CompletionDeltaSchema,
+  ListModelsResponseSchema,
+  LlmProxyService,
+  ProviderStateSchema,
+  StreamCompletionResponseSchema,
+  type CompletionDelta,
+  type ListModelsResponse,
+} from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import { ErrorCode, FinishReason, UsageSchema } from "../../gen/turnwire/packet/v1/common_pb.js";
+import { TurnError } from "../../src/lib/errors.js";
+import { silentLogger } from "../../src/lib/log.js";
+import { serveGrpc, type GrpcServer } from "../../src/lib/rpc/grpc-server.js";
+import { HealthState } from "../../src/lib/rpc/health.js";
+import { bindService, messageFrame } from "../../src/lib/rpc/service-binding.js";
+import {
+  contentDelta,
+  errorDelta,
+  finishDelta,
+  providerStateDelta,
+  usageDelta,
+  warningDelta,
+} from "../../src/llm/deltas.js";
+import { foldDeltas } from "../support/completion-result.js";
+import {
+  collectDeltas,
+  completionRequest,
+  llmConfig,
+  startLlmPeer,
+  type LlmPeer,
+} from "../support/llm-peer.js";
+import { ManualClock } from "../support/manual-clock.js";
+
+const TOKEN = "pipe-token-0123456789";
+const stop = finishDelta({ reason: FinishReason.STOP });
+
+let server: GrpcServer;
+let front: LlmPeer;
+let clock: ManualClock;
+/** What the peer says, one message each. */
+let says: () => Iterable<readonly CompletionDelta[]> | AsyncIterable<readonly CompletionDelta[]>;
+let models: () => ListModelsResponse["models"];
+
+beforeEach(async () => {
+  models = () => create(ListModelsResponseSchema, { models: [{ modelId: "a" }] }).models;
+  const binding = bindService(LlmProxyService, {
+    listModels: () => Promise.resolve(create(ListModelsResponseSchema, { models: models() })),
+    async *streamCompletion() {
+      for await (const deltas of says())
+        yield messageFrame(create(StreamCompletionResponseSchema, { deltas: [...deltas] }));
+    },
+  });
+  server = await serveGrpc({
+    ...{ host: "127.0.0.1", port: 0, services: [binding], health: new HealthState(), logger: silentLogger },
+    authenticate: () => ({ tenantId: "local", userId: "local", admin: true }),
+  });
+  const yaml = `
+providers: [{ name: pipe, api: pipe, address: "127.0.0.1:${server.port}", apiKeyEnv: TOKEN }]
+limits: { llm: { maxRetries: 0, maxResponseBytes: 1000000, firstTokenTimeoutMs: 5000, stallTimeoutMs: 7000 } }`;
+  clock = new ManualClock();
+  front = await startLlmPeer(llmConfig(yaml, { TOKEN }), { clock });
+});
+afterEach(async () => {
+  await front.close();
+  await server.close(0);
+});
+
+const usage = usageDelta(create(UsageSchema, { outputTokens: 1 }), 1);
+const state = (bytes: number): CompletionDelta =>
+  providerStateDelta(create(ProviderStateSchema, { data: new Uint8Array(bytes) }));
+
+test("its token never comes out: in pieces, in a warning, in the details of its error", async () => {
+  says = () => [
+    [warningDelta(ErrorCode.UPSTREAM_MALFORMED, `skipped ${TOKEN}`), contentDelta(0, TOKEN.slice(0, 9))],
+    [usage],
+    [contentDelta(0, `${TOKEN.slice(9)}.`)],
+    [errorDelta(new TurnError(ErrorCode.UPSTREAM_TRUNCATED, { details: { said: `Bearer ${TOKEN}` } }))],
+  ];
+  const deltas = await collectDeltas(front, completionRequest("pipe/a"));
+  expect(foldDeltas(deltas).text).toMatch(/^.{0,3}\[key\]\.$/);
+  expect(JSON.stringify(deltas)).not.toContain(TOKEN.slice(3));
+  expect(deltas.at(-1)?.delta.case).toBe("error");
+});
+
+test("an error before anything was said has no token, either", async () => {
+  says = () => [
+    [
+      warningDelta(ErrorCode.UPSTREAM_MALFORMED, TOKEN),
+      errorDelta(new TurnError(ErrorCode.UPSTREAM_REJECTED, { message: TOKEN, details: { [TOKEN]: TOKEN } })),
+    ],
+  ];
+  const deltas = await collectDeltas(front, completionRequest("pipe/a"));
+  expect(JSON.stringify(deltas)).not.toContain(TOKEN.slice(3));
+});
+
+test.each([
+  ["text beyond ASCII", contentDelta(0, "\u{1F600}".repeat(10_000))],
+  ["provider state", state(40_000)],
+  [
+    "media",
+    {
+      ...stop,
+      delta: {
+        case: "media",
+        value: {
+          $typeName: "turnwire.llm.v1.MediaPart",
+          mediaType: "image/png",
+          name: "",
+          source: { case: "data", value: new Uint8Array(40_000) },
+        },
+      },
+    } as CompletionDelta,
+  ],
+])("an endless answer of %s ends at the limit in bytes", async (_, delta) => {
+  says = function* () {
+    for (;;) yield [delta];
+  };
+  const deltas = await collectDeltas(front, completionRequest("pipe/a"));
+  expect(deltas.at(-1)?.delta).toMatchObject({ case: "error", value: { code: ErrorCode.SIZE_LIMIT } });
+  const handedOn = deltas.filter(({ delta: { case: kind } }) => kind === delta.delta.case);
+  const bytes = handedOn.reduce((sum, each) => sum + toBinary(CompletionDeltaSchema, each).length, 0);
+  expect(bytes).toBeLessThanOrEqual(1_000_000);
+  expect(bytes).toBeGreaterThan(900_000);
+});
+
+test("provider state is not the first token", async () => {
+  const left = new AbortController();
+  says = async function* () {
+    yield [state(10)];
+    await clock.sleep(1_000_000, left.signal).catch(() => undefined);
+  };
+  const waits = clock.sleepBegins(1_000_000);
+  const call = collectDeltas(front, completionRequest("pipe/a"));
+  await waits;
+  clock.advance(5_000);
+  expect((await call).at(-1)?.delta).toMatchObject({ value: { code: ErrorCode.UPSTREAM_STALLED } });
+  left.abort();
+});
