@@ -24,7 +24,7 @@ import type {
   DocumentStore,
   NewDocument,
 } from "./document-store.js";
-import type { Ingest } from "./ingest.js";
+import { DEFAULT_INGEST_LIMITS, type Ingest } from "./ingest.js";
 
 export interface DocumentServiceDeps {
   readonly store: DocumentStore;
@@ -38,6 +38,7 @@ export const DEFAULT_QUOTAS: DocumentQuotas = {
   maxDocuments: 10_000,
   maxIndexing: 2_000,
   maxBytes: 2 * 1024 * 1024 * 1024,
+  pageBytes: DEFAULT_INGEST_LIMITS.maxBytes,
 };
 
 /** Code points of one part of GetDocument: at most 512 KiB as UTF-8. */
@@ -164,6 +165,11 @@ function overQuota(which: keyof DocumentQuotas, quotas: DocumentQuotas): TurnErr
     case "maxBytes":
       return new TurnError(ErrorCode.SIZE_LIMIT, {
         message: `your documents may have at most ${Math.floor(quotas.maxBytes / (1024 * 1024))} MiB together: delete some`,
+      });
+    case "pageBytes":
+      return new TurnError(ErrorCode.OVERLOADED, {
+        message: `of the ${Math.floor(quotas.maxBytes / (1024 * 1024))} MiB that your documents may have, the pages that are still read may need the rest: wait until some are ready`,
+        retryAfterMs: 10_000,
       });
     case "maxIndexing":
       return new TurnError(ErrorCode.OVERLOADED, {

@@ -48,11 +48,14 @@ export interface DocumentQuotas {
   readonly maxIndexing: number;
   /** Of all documents together, as they were added. */
   readonly maxBytes: number;
+  /** What a page counts that is not read yet: as much as it may have. */
+  readonly pageBytes: number;
 }
 
 export type AddOutcome =
   | { readonly kind: "added" | "repeated"; readonly document: DocumentRow }
   | { readonly kind: "conflict" }
+  /** "pageBytes": the pages that are still read may be too much together. */
   | { readonly kind: "quota"; readonly which: keyof DocumentQuotas };
 
 /** What a worker holds while it indexes; every write names it, and is refused once it is lost. */

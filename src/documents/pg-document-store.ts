@@ -1,6 +1,7 @@
 /** The documents' rows and passages in Postgres. */
 import { DocumentStatus, type DocumentFailure } from "../../gen/turnwire/chat/v1/types_pb.js";
 import type { Channel, Queryable } from "../store/db.js";
+import { lockOwner } from "../store/owner-key.js";
 import { pageSize, startAfter, toPage } from "../store/page-token.js";
 import type { Page, Paged } from "../store/store.js";
 import type { Passage } from "./chunker.js";
@@ -75,15 +76,15 @@ async function add(
   quotas: DocumentQuotas,
 ): Promise<AddOutcome> {
   return channel.transaction(async (tx) => {
+    await lockOwner(tx, "documents", owner);
     const earlier = await earlierRequest(tx, owner, input);
     if (earlier) return earlier;
-    const over = await overQuota(tx, owner, input.sizeBytes, quotas);
+    const over = await overQuota(tx, owner, input, quotas);
     if (over) return { kind: "quota", which: over };
     const rows = await tx.query<RawDocument>(
       `insert into turnwire.source_documents (document_id, tenant_id, user_id, request_id, request_hash, title, media_type,
          tags, project_id, source, url, file_id, pending_text, size_bytes)
-       values ($1, $2, $3, nullif($4, ''), $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
-       on conflict do nothing returning ${COLUMNS}`,
+       values ($1, $2, $3, nullif($4, ''), $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) returning ${COLUMNS}`,
       [
         input.documentId,
         owner.tenantId,
@@ -101,10 +102,7 @@ async function add(
         input.sizeBytes,
       ],
     );
-    if (rows[0]) return { kind: "added", document: toRow(rows[0]) };
-    const same = await earlierRequest(tx, owner, input); // another replica was faster
-    if (same) return same;
-    throw new Error(`document id ${input.documentId} is taken`);
+    return { kind: "added", document: toRow(rows[0]!) };
   });
 }
 
@@ -127,18 +125,23 @@ async function earlierRequest(
 async function overQuota(
   tx: Queryable,
   owner: Owner,
-  sizeBytes: number,
+  { source, sizeBytes }: NewDocument,
   quotas: DocumentQuotas,
 ): Promise<keyof DocumentQuotas | undefined> {
-  const rows = await tx.query<{ documents: string; indexing: string; bytes: string }>(
-    `select count(*) as documents, count(*) filter (where status = ${INDEXING}) as indexing, coalesce(sum(size_bytes), 0) as bytes
+  const rows = await tx.query<{ documents: string; indexing: string; pages: string; bytes: string }>(
+    `select count(*) as documents, count(*) filter (where status = ${INDEXING}) as indexing,
+       count(*) filter (where status = ${INDEXING} and source = 'web') as pages, coalesce(sum(size_bytes), 0) as bytes
      from turnwire.source_documents where tenant_id = $1 and user_id = $2`,
     [owner.tenantId, owner.userId],
   );
   const used = rows[0]!;
   if (Number(used.documents) >= quotas.maxDocuments) return "maxDocuments";
   if (Number(used.indexing) >= quotas.maxIndexing) return "maxIndexing";
-  if (Number(used.bytes) + sizeBytes > quotas.maxBytes) return "maxBytes";
+  const bytes = Number(used.bytes) + sizeBytes;
+  if (bytes > quotas.maxBytes) return "maxBytes";
+  const pages = Number(used.pages);
+  const reserved = (source === "web" ? pages + 1 : pages) * quotas.pageBytes;
+  if (bytes + reserved > quotas.maxBytes) return pages > 0 ? "pageBytes" : "maxBytes";
   return undefined;
 }
 

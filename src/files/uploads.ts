@@ -12,6 +12,7 @@ export type FileReads = Pick<Store, "getFile" | "readFile">;
 export const DEFAULT_UPLOAD_LIMITS: UploadLimits = {
   maxFileBytes: 50 * 1024 * 1024,
   maxUserBytes: 2 * 1024 * 1024 * 1024,
+  maxFiles: 10_000,
   maxOpenUploads: 32,
 };
 
@@ -94,6 +95,10 @@ function refusal(outcome: Exclude<UploadOutcome, { kind: "stored" }>, limits: Up
     case "too_many_bytes":
       return new TurnError(ErrorCode.SIZE_LIMIT, {
         message: `your files may have at most ${mebibytes(limits.maxUserBytes)} MiB together: delete some`,
+      });
+    case "too_many_files":
+      return new TurnError(ErrorCode.SIZE_LIMIT, {
+        message: `you have ${limits.maxFiles} files, which is the limit: delete some`,
       });
     case "too_many_uploads":
       return new TurnError(ErrorCode.OVERLOADED, {

@@ -5,8 +5,9 @@
  * U2 what is not whole is not found as a file, and is removed when nothing was added for a while.
  */
 import type { Principal } from "../lib/rpc/service-binding.js";
-import { bytes, type Channel, type Queryable } from "./db.js";
+import { bytes, Undo, type Channel, type Queryable } from "./db.js";
 import { FILE_COLUMNS, FILE_PART_BYTES, toFileRow, type RawFile } from "./files.js";
+import { lockOwner } from "./owner-key.js";
 import type { FileRow } from "./store.js";
 
 export interface UploadPart {
@@ -27,8 +28,10 @@ export interface UploadPart {
 export interface UploadLimits {
   /** Size of one file, bytes. */
   readonly maxFileBytes: number;
-  /** Uploaded files of one user together, bytes; seen when an upload begins. */
+  /** Uploaded files of one user together, bytes: those that are not whole count as far as they came. */
   readonly maxUserBytes: number;
+  /** Uploaded files of one user. */
+  readonly maxFiles: number;
   /** Uploads of one user that are not whole. */
   readonly maxOpenUploads: number;
 }
@@ -39,7 +42,10 @@ export type UploadOutcome =
   | { readonly kind: "gap"; readonly receivedBytes: number }
   /** The upload has other bytes there, or has ended elsewhere. */
   | { readonly kind: "conflict" }
-  | { readonly kind: "too_large" | "too_many_bytes" | "too_many_uploads" | "session_not_found" };
+  | {
+      readonly kind:
+        "too_large" | "too_many_bytes" | "too_many_files" | "too_many_uploads" | "session_not_found";
+    };
 
 export interface UploadStore {
   append(principal: Principal, part: UploadPart, limits: UploadLimits): Promise<UploadOutcome>;
@@ -80,8 +86,12 @@ async function appendPart(
   const end = part.offset + part.data.length;
   if (end > limits.maxFileBytes) return { kind: "too_large" };
   let upload = await lockUpload(tx, principal, part.uploadId);
+  if (!upload && part.offset > 0) return { kind: "gap", receivedBytes: 0 };
   if (!upload) {
-    if (part.offset > 0) return { kind: "gap", receivedBytes: 0 };
+    await lockOwner(tx, "uploads", principal);
+    upload = await lockUpload(tx, principal, part.uploadId); // another first part of it was faster
+  }
+  if (!upload) {
     const refused = await begin(tx, principal, part, limits);
     if (refused) return refused;
     upload = (await lockUpload(tx, principal, part.uploadId))!;
@@ -94,6 +104,8 @@ async function appendPart(
   if (!(await isStored(tx, upload.file_id, part.offset, part.data.subarray(0, known))))
     return { kind: "conflict" };
   if (upload.whole) return { kind: "stored", receivedBytes: received, file: toFileRow(upload) };
+  if (end > received && (await usedBytes(tx, principal)) + end - received > limits.maxUserBytes)
+    throw new Undo({ kind: "too_many_bytes" } satisfies UploadOutcome);
   await write(tx, principal, upload.file_id, received, part.data.subarray(known));
   const rows = await tx.query<RawUpload>(
     `update turnwire.files set size_bytes = $2, touch_time = clock_timestamp(), whole = $3, sha256 = case when $3
@@ -122,26 +134,36 @@ async function lockUpload(
   return rows[0];
 }
 
-/** Makes the row, unless another part of the same upload just did. */
+/** What the user's uploads hold together. */
+async function usedBytes(tx: Queryable, { tenantId, userId }: Principal): Promise<number> {
+  const [used] = await tx.query<{ bytes: string }>(
+    `select coalesce(sum(size_bytes), 0) as bytes from turnwire.files
+     where tenant_id = $1 and user_id = $2 and upload_id is not null`,
+    [tenantId, userId],
+  );
+  return Number(used!.bytes);
+}
+
+/** Makes the row. The owner must be locked. */
 async function begin(
   tx: Queryable,
   { tenantId, userId }: Principal,
   part: UploadPart,
   limits: UploadLimits,
 ): Promise<UploadOutcome | undefined> {
-  const [used] = await tx.query<{ bytes: string; open: string; session: boolean }>(
-    `select coalesce(sum(size_bytes), 0) as bytes, count(*) filter (where not whole) as open,
+  const [used] = await tx.query<{ files: string; open: string; session: boolean }>(
+    `select count(*) as files, count(*) filter (where not whole) as open,
        $3 = '' or exists (select from turnwire.sessions where session_id = $3 and tenant_id = $1 and user_id = $2) as session
      from turnwire.files where tenant_id = $1 and user_id = $2 and upload_id is not null`,
     [tenantId, userId, part.sessionId],
   );
   if (!used!.session) return { kind: "session_not_found" };
   if (Number(used!.open) >= limits.maxOpenUploads) return { kind: "too_many_uploads" };
-  if (Number(used!.bytes) + part.data.length > limits.maxUserBytes) return { kind: "too_many_bytes" };
+  if (Number(used!.files) >= limits.maxFiles) return { kind: "too_many_files" };
   await tx.query(
     `insert into turnwire.files
        (file_id, tenant_id, user_id, name, media_type, size_bytes, sha256, create_time, upload_id, session_id, whole)
-     values ($1, $2, $3, $4, $5, 0, '', clock_timestamp(), $6, nullif($7, ''), false) on conflict do nothing`,
+     values ($1, $2, $3, $4, $5, 0, '', clock_timestamp(), $6, nullif($7, ''), false)`,
     [part.fileId, tenantId, userId, part.name, part.mediaType, part.uploadId, part.sessionId],
   );
   return undefined;

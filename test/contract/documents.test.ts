@@ -158,6 +158,34 @@ describe("documents - quotas", () => {
     await add("three");
     await expect(add("four")).rejects.toThrow(/you have 3 documents/);
   });
+
+  test("a page counts as much as it may have until it is read", async () => {
+    const quotas = { maxBytes: 100, pageBytes: 60 };
+    const service = await use({ quotas, started: false });
+    const { documents } = service.as("acme/pages");
+    const addPage = (name: string) =>
+      documents.addDocument({ source: { case: "url", value: `https://127.0.0.1:1/${name}` } });
+    const { document } = await addPage("one");
+    await expect(addPage("two")).rejects.toThrow(/wait until some are ready/);
+    const addText = () => documents.addDocument({ source: { case: "text", value: "x".repeat(41) } });
+    await expect(addText()).rejects.toThrow(/wait until some are ready/);
+    await documents.cancelDocument({ documentId: document!.documentId });
+    await addText();
+    await expect(addPage("two")).rejects.toThrow(/together: delete some/);
+  });
+
+  test("what is added at once keeps the bounds, too", async () => {
+    const quotas = { maxDocuments: 3 };
+    const [one, two] = [await use({ quotas, started: false }), await use({ quotas, started: false })];
+    const added = await Promise.allSettled(
+      Array.from({ length: 12 }, (_, number) =>
+        (number % 2 ? one : two)
+          .as("acme/at-once")
+          .documents.addDocument({ source: { case: "text", value: `text ${number}` } }),
+      ),
+    );
+    expect(added.filter(({ status }) => status === "fulfilled")).toHaveLength(3);
+  });
 });
 
 async function messageOf(call: Promise<unknown>): Promise<string> {

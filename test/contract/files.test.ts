@@ -104,6 +104,24 @@ describe("files - uploaded in parts", () => {
     await begin(1);
   });
 
+  test("bounds: files of any size, begun at once or growing together", async () => {
+    const uploadLimits = { maxFiles: 3, maxUserBytes: 1_000, maxOpenUploads: 2 };
+    const service = await use({ uploadLimits });
+    const { files } = service.as("acme/many");
+    const part = (uploadId: string, offset: number, size: number, last = false) =>
+      files.uploadFile({ uploadId, name: "a", offset: String(offset), data: Buffer.alloc(size), last });
+    const ids = Array.from({ length: 8 }, () => newId());
+    const begun = await Promise.allSettled(ids.map((id) => part(id, 0, 400)));
+    const open = ids.filter((_, number) => begun[number]!.status === "fulfilled");
+    expect(open).toHaveLength(2);
+    await expect(part(open[0]!, 400, 201)).rejects.toThrow(/together/);
+    await part(open[0]!, 400, 200, true);
+    await part(open[1]!, 400, 0, true);
+    await expect(part(newId(), 0, 1)).rejects.toThrow(/together/);
+    await part(newId(), 0, 0, true);
+    await expect(part(newId(), 0, 0, true)).rejects.toThrow(/you have 3 files/);
+  });
+
   test("what is not whole is no file; a file of a session goes with it; others see nothing", async () => {
     const service = await use();
     const alice = { tenantId: "acme", userId: "alice", admin: false };
