@@ -30,7 +30,7 @@ import {
 import { AsyncQueue } from "../lib/async-queue.js";
 import type { Clock } from "../lib/clock.js";
 import { TurnError } from "../lib/errors.js";
-import { abortable } from "../lib/signals.js";
+import { abortable, deferred } from "../lib/signals.js";
 import type { DecodedCall } from "../turn/decode.js";
 import { MAX_PACKET_BYTES } from "../turn/batch.js";
 import { cutText, packet } from "../turn/packets.js";
@@ -80,12 +80,18 @@ export async function* runTools(run: ToolRun): AsyncGenerator<readonly Packet[],
   run.signal.throwIfAborted();
   const step = new AbortController();
   const results = new Array<CallResult | undefined>(run.calls.length);
+  const resultOf = new Map(run.calls.map(({ callId }) => [callId, deferred<CallResult>()]));
   const queue = new AsyncQueue<readonly Packet[]>(64);
   const own = { ...run, signal: step.signal };
   const waiting = run.calls.map((call, index) => ({ call, index }));
   const worker = async (): Promise<void> => {
     for (let next = waiting.shift(); next; next = waiting.shift()) {
-      results[next.index] = await runCall(own, next.call, next.index, (packets) => queue.push(packets));
+      const { call, index } = next;
+      // A call runs after those it may be merged into, so the wait for them ends.
+      const into = await resultOf.get(call.mergedIntoCallId ?? "")?.promise;
+      const result = await runCall(own, call, index, into, (packets) => queue.push(packets));
+      results[index] = result;
+      resultOf.get(call.callId)?.resolve(result);
       step.signal.throwIfAborted();
     }
   };
@@ -115,12 +121,19 @@ export async function* runTools(run: ToolRun): AsyncGenerator<readonly Packet[],
 
 type Emit = (packets: readonly Packet[]) => Promise<boolean>;
 
-async function runCall(run: ToolRun, call: DecodedCall, index: number, emit: Emit): Promise<CallResult> {
+/** `into`: the result of the call that has run for this one too. */
+async function runCall(
+  run: ToolRun,
+  call: DecodedCall,
+  index: number,
+  into: CallResult | undefined,
+  emit: Emit,
+): Promise<CallResult> {
   const { turn } = run;
   const startedMs = turn.deps.clock.monotonicMs();
   const tool = run.plan.tools.find((known) => known.toolId === call.toolId);
   const refusal = refuse(run, call, index, tool);
-  const ended = refusal ?? (await execute(run, call, index, tool!, emit));
+  const ended = refusal ?? (into ? ranTogether(into) : await execute(run, call, index, tool!, emit));
   const result = await toCallResult(turn, call, ended);
   await turn.checkpoint({
     kind: "result",
@@ -149,6 +162,14 @@ async function runCall(run: ToolRun, call: DecodedCall, index: number, emit: Emi
     documents: ended.documents,
     stopsTurn: tool?.stopsTurn ?? false,
   };
+}
+
+/** What the model reads of a call whose work another one did; the status is that one's. */
+function ranTogether(into: CallResult): ToolResult {
+  return failed(
+    into.status as number as ToolOutcome,
+    "This call ran together with the first call of the same tool in this step. Its results are in the result of that call.",
+  );
 }
 
 /** A call that must not be dispatched is answered here, so that every provider call id has its answer. */
@@ -296,7 +317,7 @@ function toolRequest(
     },
     callId: call.callId,
     toolId: tool.toolId,
-    argumentsJson: call.argumentsJson === "" ? "{}" : call.argumentsJson,
+    argumentsJson: call.mergedArgumentsJson ?? (call.argumentsJson === "" ? "{}" : call.argumentsJson),
     idempotencyKey: idempotencyKey(run.turn, call),
     deadline: timestampFromMs(deps.clock.now().getTime() + timeoutMs),
     firstCitationNumber: run.turn.reserveCitations(CITATION_RANGE),

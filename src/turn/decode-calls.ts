@@ -18,6 +18,7 @@ import {
   replaceLoneSurrogates,
   splitText,
 } from "./packets.js";
+import { mergeCalls } from "./merge-calls.js";
 import { groupPlacement, nextCall, nextCallGroup } from "./placement.js";
 import type { DecodedCall } from "./step.js";
 
@@ -139,17 +140,11 @@ export function endCalls(state: StepState, out: Packet[], tMs: number): EndedCal
   for (const call of state.calls) if (!call.placement) announce(state, out, call, tMs);
   const isUnique = (id: string): boolean =>
     state.calls.filter((call) => call.providerCallId === id).length === 1;
-  return state.calls.map((call) => {
+  const ended = state.calls.map((call): EndedCall & { readonly packets: readonly Packet[] } => {
     const normal = normalizeArguments(call.argumentsText);
     if (isCutOff(state, call, normal)) {
-      out.push(
-        ...cutOffPackets(
-          call,
-          ToolCallStatus.ERROR,
-          "The call was cut off before its arguments were complete.",
-        ),
-      );
-      return { call, ready: undefined };
+      const text = "The call was cut off before its arguments were complete.";
+      return { call, ready: undefined, packets: cutOffPackets(call, ToolCallStatus.ERROR, text) };
     }
     const { providerCallId } = call;
     const ready: DecodedCall = {
@@ -163,7 +158,15 @@ export function endCalls(state: StepState, out: Packet[], tMs: number): EndedCal
       argumentsJson: normal.json,
       argumentsValid: normal.valid && !call.invalid,
     };
-    out.push(readyPacket(ready));
+    return { call, ready, packets: [] };
+  });
+  const isReady = ({ ready }: EndedCall): DecodedCall[] => (ready ? [ready] : []);
+  const merged = new Map(
+    mergeCalls(ended.flatMap(isReady), state.options.toolByName).map((ready) => [ready.callId, ready]),
+  );
+  return ended.map(({ call, packets }) => {
+    const ready = merged.get(call.callId);
+    out.push(...(ready ? [readyPacket(ready)] : packets));
     return { call, ready };
   });
 }
@@ -195,7 +198,7 @@ function cutOffPackets(call: CallInProgress, status: ToolCallStatus, text: strin
 
 /** The packet that says a call's arguments are whole. What is cut in it stands whole in its argument deltas. */
 export function readyPacket(
-  call: Pick<DecodedCall, "callId" | "argumentsJson" | "argumentsValid" | "placement">,
+  call: Pick<DecodedCall, "callId" | "argumentsJson" | "argumentsValid" | "placement" | "mergedIntoCallId">,
 ): Packet {
   const truncated = byteLength(call.argumentsJson) > MAX_TEXT_BYTES;
   return packet(
@@ -204,6 +207,7 @@ export function readyPacket(
       callId: call.callId,
       argumentsJson: truncated ? cutText(call.argumentsJson, MAX_TEXT_BYTES) : call.argumentsJson,
       argumentsValid: call.argumentsValid,
+      mergedIntoCallId: call.mergedIntoCallId ?? "",
       truncated,
     },
     call.placement,

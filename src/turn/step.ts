@@ -12,6 +12,8 @@ export interface StepTool {
   readonly displayName: string;
   /** Top-level string arguments are streamed decoded, beside the raw text. */
   readonly streamsArguments: boolean;
+  /** Argument (a list) by which several calls of a step are merged into one; "" or undefined = they are not. */
+  readonly mergeArgument?: string;
   readonly clientSide: boolean;
 }
 
@@ -64,6 +66,10 @@ export interface DecodedCall {
   readonly argumentsJson: string;
   /** False: not the JSON text of an object. Such a call must be answered with an error result, not run. */
   readonly argumentsValid: boolean;
+  /** The call that runs for this one too; undefined = it runs itself. */
+  readonly mergedIntoCallId?: string;
+  /** What it runs with, when other calls were merged into it. */
+  readonly mergedArgumentsJson?: string;
 }
 
 /** What a step came to. `text` is everything visible it wrote, `reasoning` all its reasoning. */

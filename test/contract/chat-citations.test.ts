@@ -3,7 +3,9 @@ import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import { CitationMode, TurnOptionsSchema } from "../../gen/turnwire/chat/v1/types_pb.js";
 import { Role } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
-import { DocumentSchema } from "../../gen/turnwire/packet/v1/common_pb.js";
+import { DocumentSchema, TurnOutcome } from "../../gen/turnwire/packet/v1/common_pb.js";
+import { ToolCallStatus } from "../../gen/turnwire/packet/v1/tools_pb.js";
+import { ToolOutcome, ToolSchema } from "../../gen/turnwire/tool/v1/tool_service_pb.js";
 import {
   answer,
   calls,
@@ -92,5 +94,57 @@ describe("citations of a turn", () => {
     expect(quiet.models.requests.at(-1)!.input!.messages.map(({ role }) => role)).not.toContain(
       Role.REMINDER,
     );
+  });
+});
+
+describe("searches of one step", () => {
+  test("run once with all queries; each call has its answer, and the packets say whose", async () => {
+    const models = scriptedModels((request) =>
+      hasResults(request)
+        ? answer("done")
+        : calls(["s", `{"queries":["a"]}`], ["s", `{"queries":["b"]}`], ["other", "{}"]),
+    );
+    const ran: string[] = [];
+    const tools = scriptedTools({
+      s: ({ argumentsJson }) => {
+        ran.push(argumentsJson);
+        return [toolResult("found a and b")];
+      },
+      other: () => [toolResult("ok")],
+    });
+    tools.tools = tools.tools.map((each) =>
+      each.name === "s" ? create(ToolSchema, { ...each, mergeArgument: "queries" }) : each,
+    );
+    const { packets, state } = await chat({
+      ...{ store: stores.store, databaseUrl: postgres.url, models, tools },
+    }).run();
+    expect(ran.map((json) => JSON.parse(json) as unknown)).toEqual([{ queries: ["a", "b"] }]);
+    const ready = packets.flatMap(({ payload }) => (payload.case === "toolCallReady" ? [payload.value] : []));
+    expect(ready.map(({ argumentsJson }) => argumentsJson)).toEqual([
+      `{"queries":["a"]}`,
+      `{"queries":["b"]}`,
+      "{}",
+    ]);
+    expect(ready.map(({ mergedIntoCallId }) => mergedIntoCallId)).toEqual(["", ready[0]!.callId, ""]);
+    expect(state.stop!.outcome).toBe(TurnOutcome.COMPLETED);
+    const given = models.requests[1]!.input!.messages.filter(({ role }) => role === Role.TOOL);
+    expect(given.map(({ parts }) => (parts[0]!.part.value as { text: string }).text)).toEqual([
+      "found a and b",
+      expect.stringMatching(/ran together/),
+      "ok",
+    ]);
+  });
+
+  test("a search that fails has failed for those that were merged into it", async () => {
+    const models = scriptedModels((request) =>
+      hasResults(request) ? answer("done") : calls(["s", `{"queries":["a"]}`], ["s", `{"queries":["b"]}`]),
+    );
+    const tools = scriptedTools({ s: () => [toolResult("no", { outcome: ToolOutcome.ERROR })] });
+    tools.tools = tools.tools.map((each) => create(ToolSchema, { ...each, mergeArgument: "queries" }));
+    const { packets } = await chat({ store: stores.store, databaseUrl: postgres.url, models, tools }).run();
+    const results = packets.flatMap(({ payload }) =>
+      payload.case === "toolCallResult" ? [payload.value] : [],
+    );
+    expect(results.map(({ status }) => status)).toEqual([ToolCallStatus.ERROR, ToolCallStatus.ERROR]);
   });
 });
