@@ -3,7 +3,7 @@
  * response that it relays. Nothing is sent from here, and no key is known.
  * P1 what is wrong with the frames is an RPC status. P2 what is wrong with the response is an error delta, the last one: what
  * came before it is kept. P3 the answer's end ends the stream, whatever else is relayed. P4 memory is bounded by the limits,
- * the wait for each frame by a deadline.
+ * time as that of a call of our own: to the first token, between two frames after that, and in all.
  */
 import { create } from "@bufbuild/protobuf";
 import {
@@ -20,21 +20,27 @@ import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import type { Clock } from "../lib/clock.js";
 import { TurnError } from "../lib/errors.js";
 import { newId } from "../lib/ids.js";
+import { abortable } from "../lib/signals.js";
 import { messageFrame, type StreamFrame } from "../lib/rpc/service-binding.js";
+import { CallClock } from "./attempts/call-clock.js";
 import { batchDeltas } from "./batch-deltas.js";
 import { modelOf } from "./config.js";
-import type { LlmLimits } from "./config.js";
-import { attemptStartedDelta, errorDelta, modelSelectedDelta } from "./deltas.js";
+import type { LlmLimits, ModelConfig } from "./config.js";
+import { attemptStartedDelta, errorDelta, modelSelectedDelta, shows } from "./deltas.js";
 import { publicText } from "./http/mask-secrets.js";
 import { errorFromResponse } from "./http/upstream-error.js";
+import { Watchdog } from "./http/watchdog.js";
 import { createDialect, DIALECT_NAMES } from "./providers/dialects.js";
 import type { Dialect, StreamDecoder } from "./providers/dialect.js";
 import { ByteCollector } from "./providers/shared/byte-collector.js";
+import { DEFAULT_REASONING_TAGS } from "./providers/shared/reasoning-tags.js";
 import { VENDORS } from "./providers/openai-chat/vendors.js";
 
 export interface DirectDeps {
   readonly limits: LlmLimits;
   readonly clock: Clock;
+  /** The model of the configuration that is called so, here or by its provider. */
+  readonly configuredModel: (name: string) => ModelConfig | undefined;
   readonly signal: AbortSignal;
 }
 
@@ -66,33 +72,44 @@ export async function* decodeCompletion(
   requests: AsyncIterable<DecodeCompletionRequest>,
   deps: DirectDeps,
 ): AsyncGenerator<StreamFrame<DecodeCompletionResponse>, void, undefined> {
-  const frames = new FrameReader(requests, deps);
+  const { limits, clock, signal } = deps;
+  const time = new CallClock(clock, limits.totalTimeoutMs, signal);
+  const frames = new FrameReader(requests, clock, time.signal);
   try {
-    const first = (await frames.next(START_MS))?.frame;
+    const first = (await frames.next())?.frame;
     if (first?.case !== "start") throw invalid("frame", "must be a start first");
-    const body = bodyReader(first.value, deps.limits);
+    const body = bodyReader(first.value, deps);
     const modelId = first.value.input?.modelId ?? "";
     yield* responses([attemptStartedDelta(1, PROVIDER, modelId), modelSelectedDelta(modelId)]);
-    let waitMs = deps.limits.firstTokenTimeoutMs;
+    frames.allow("first token", limits.firstTokenTimeoutMs);
+    let streaming = false;
     while (!body.ended) {
-      const deltas = await nextDeltas(frames, waitMs, body);
-      if (deltas.length > 0) waitMs = deps.limits.stallTimeoutMs;
+      const deltas = await nextDeltas(frames, body, signal);
       yield* responses(deltas);
+      if (streaming || !deltas.some(shows)) continue;
+      streaming = true;
+      frames.allow("each frame", limits.stallTimeoutMs);
     }
   } finally {
     frames.close();
+    time.close();
   }
 }
 
 /** What becomes of the relayed bytes. */
 type BodyReader = Pick<StreamDecoder, "push" | "end" | "fail" | "ended">;
 
-async function nextDeltas(frames: FrameReader, waitMs: number, body: BodyReader): Promise<CompletionDelta[]> {
+async function nextDeltas(
+  frames: FrameReader,
+  body: BodyReader,
+  caller: AbortSignal,
+): Promise<CompletionDelta[]> {
   let frame: DecodeCompletionRequest["frame"] | undefined;
   try {
-    frame = (await frames.next(waitMs))?.frame;
+    frame = (await frames.next())?.frame;
   } catch (error) {
-    if (error instanceof TurnError && error.code === ErrorCode.UPSTREAM_STALLED) return body.fail(error);
+    caller.throwIfAborted();
+    if (frames.lateness) return body.fail(frames.lateness);
     throw error;
   }
   switch (frame?.case) {
@@ -114,13 +131,13 @@ function endOf(body: BodyReader, { truncated, error }: DecodeEnd): CompletionDel
   return body.fail(new TurnError(ErrorCode.UPSTREAM_TRUNCATED, { message }));
 }
 
-function bodyReader(start: DecodeStart, limits: LlmLimits): BodyReader {
+function bodyReader(start: DecodeStart, { limits, configuredModel }: DirectDeps): BodyReader {
   const { httpStatus, contentType, input } = start;
   const decoder = dialectOf(start.api, "start.api").createDecoder({
     attempt: 1,
     newCallId: () => `call_${newId()}`,
     secrets: [],
-    reasoningTags: [],
+    ...tagsOf(start.api, configuredModel(input?.modelId ?? "")),
     reasoningOpen: input?.reasoningOpen ?? false,
     maxEventBytes: limits.maxEventBytes,
     maxResponseBytes: limits.maxResponseBytes,
@@ -128,6 +145,19 @@ function bodyReader(start: DecodeStart, limits: LlmLimits): BodyReader {
   });
   if (httpStatus !== 0 && (httpStatus < 200 || httpStatus > 299)) return new RefusalReader(httpStatus);
   return contentType.includes("text/html") ? new WebPageReader() : decoder;
+}
+
+/** Of these dialects are the servers that leave reasoning in the text. */
+const TAGGING_DIALECTS: readonly string[] = ["openai-chat", "ollama-chat"];
+
+/** A model that is configured is decoded as configured; of any other nobody could say it, so the usual tags hold. */
+function tagsOf(
+  api: string,
+  model: ModelConfig | undefined,
+): Pick<ModelConfig, "reasoningTags" | "startsInReasoning"> {
+  if (model) return { reasoningTags: model.reasoningTags, startsInReasoning: model.startsInReasoning };
+  const tagging = TAGGING_DIALECTS.includes(api) || VENDORS.has(api);
+  return { reasoningTags: tagging ? DEFAULT_REASONING_TAGS : [], startsInReasoning: false };
 }
 
 /** The body of a status that says failure. */
@@ -177,44 +207,47 @@ class WebPageReader implements BodyReader {
   }
 }
 
-/** Frames, each within its deadline. */
+/** Frames, each in its time. Owns the wait for them. */
 class FrameReader {
   readonly #frames: AsyncIterator<DecodeCompletionRequest>;
-  readonly #clock: Clock;
+  readonly #late = new AbortController();
   readonly #signal: AbortSignal;
-  /** Ends the running wait. */
-  #wait = new AbortController();
+  readonly #watchdog: Watchdog;
+  #restarts = false;
 
-  constructor(requests: AsyncIterable<DecodeCompletionRequest>, { clock, signal }: DirectDeps) {
+  /** `signal`: of the whole call. The first frame must come within 10 seconds. */
+  constructor(requests: AsyncIterable<DecodeCompletionRequest>, clock: Clock, signal: AbortSignal) {
     this.#frames = requests[Symbol.asyncIterator]();
-    this.#clock = clock;
-    this.#signal = signal;
-    signal.addEventListener("abort", this.#cancel, { once: true });
+    this.#signal = AbortSignal.any([signal, this.#late.signal]);
+    this.#watchdog = new Watchdog(clock, { ms: START_MS, expire: this.#expire });
   }
 
-  /** The next frame; undefined after the last. Throws UPSTREAM_STALLED when none comes, the signal's reason when it aborts. */
-  async next(withinMs: number): Promise<DecodeCompletionRequest | undefined> {
-    this.#signal.throwIfAborted();
-    const wait = (this.#wait = new AbortController());
-    const late = this.#clock.sleep(withinMs, wait.signal).then(() => {
-      throw new TurnError(ErrorCode.UPSTREAM_STALLED);
-    });
-    late.catch(() => undefined); // heard by the race, if it is still on
-    try {
-      const next = await Promise.race([this.#frames.next(), late]);
-      return next.done ? undefined : next.value;
-    } finally {
-      wait.abort();
-    }
+  /** The time for the first token is one, however many frames come; after it each frame has its own. */
+  allow(what: "first token" | "each frame", ms: number): void {
+    this.#restarts = what === "each frame";
+    this.#watchdog.setLimit({ ms, expire: this.#expire });
+  }
+
+  /** Why no frame can come any more: none came in time, or the call's time is up. */
+  get lateness(): TurnError | undefined {
+    return this.#signal.aborted ? TurnError.from(this.#signal.reason) : undefined;
+  }
+
+  /** The next frame; undefined after the last. Throws the lateness, the caller's reason when it leaves. */
+  async next(): Promise<DecodeCompletionRequest | undefined> {
+    this.#watchdog.waiting(this.#restarts);
+    const next = await abortable(this.#frames.next(), this.#signal);
+    this.#watchdog.arrived();
+    return next.done ? undefined : next.value;
   }
 
   /** Does not wait: a frame may be due. */
   close(): void {
-    this.#signal.removeEventListener("abort", this.#cancel);
+    this.#watchdog.stop();
     this.#frames.return?.().catch(() => undefined); // its failure is nobody's concern any more
   }
 
-  readonly #cancel = (): void => this.#wait.abort(this.#signal.reason);
+  readonly #expire = (): void => this.#late.abort(new TurnError(ErrorCode.UPSTREAM_STALLED));
 }
 
 function* responses(

@@ -77,6 +77,14 @@ export class ModelCatalog {
     return this.#routes.find((route) => isCalled(route, id));
   }
 
+  /** The configured model that is called so, here or by its provider. */
+  configured(name: string): ModelConfig | undefined {
+    return (
+      this.#models.find((model) => isCalled(model, name)) ??
+      this.#models.find(({ upstreamModel }) => upstreamModel === name)
+    );
+  }
+
   /** The model with this id or alias. */
   async find(id: string, signal: AbortSignal): Promise<FoundModel | undefined> {
     const named = [...this.#models, this.#demo].find((model) => isCalled(model, id));
@@ -85,7 +93,7 @@ export class ModelCatalog {
     for (const upstream of this.#listing) {
       if (!id.startsWith(upstream.prefix)) continue;
       const found = await this.#findListed(upstream, id, signal);
-      if (found === "unknown") unlisted ??= upstream;
+      if (found === "unknown") unlisted ??= upstream.listIsComplete ? undefined : upstream;
       else if (found) return this.#withUpstream(found);
     }
     if (!unlisted) return undefined;

@@ -110,7 +110,9 @@ export function createLlmService(deps: LlmServiceDeps): LlmService {
     decodeCompletion: async function* (requests, { signal }) {
       const { generation, leave } = enter();
       try {
-        yield* decodeCompletion(requests, { limits: generation.config.limits, clock, signal });
+        const { config, catalog } = generation;
+        const configuredModel = (name: string) => catalog.configured(name);
+        yield* decodeCompletion(requests, { limits: config.limits, clock, configuredModel, signal });
       } finally {
         leave();
       }

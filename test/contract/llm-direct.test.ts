@@ -20,6 +20,7 @@ import { loadLlmConfig } from "../../src/llm/load-config.js";
 import { createLlmService, type LlmService } from "../../src/llm/service.js";
 import { foldDeltas, type CompletionResult } from "../support/completion-result.js";
 import { cutAt } from "../support/cut-bodies.js";
+import { llmConfig, startLlmPeer, type LlmPeer } from "../support/llm-peer.js";
 import { ManualClock } from "../support/manual-clock.js";
 import { corpusCases, testDataDir } from "../support/test-data.js";
 
@@ -183,12 +184,39 @@ describe("relayed responses", () => {
   });
 });
 
+describe("relayed responses - reasoning in the text", () => {
+  const answer = "<plan>hm</plan>ok";
+  const configured = llmConfig(`
+providers: [{ name: p, api: openai-chat, baseUrl: "http://127.0.0.1:1", models: [plain, { id: tagged, upstreamModel: org/tagged, aliases: [tg], thinkTags: [plan] }] }]`);
+  let peer: LlmPeer;
+  beforeAll(async () => {
+    peer = await startLlmPeer(configured);
+  });
+  afterAll(() => peer.close());
+
+  test.each([
+    ["a configured model", "tagged", answer, "hm", "ok"],
+    ["its alias", "tg", answer, "hm", "ok"],
+    ["its provider's name", "org/tagged", answer, "hm", "ok"],
+    ["a configured model without tags", "plain", "<think>hm</think>ok", "", "<think>hm</think>ok"],
+    ["a model that nobody configured - the usual tags", "theirs", "<think>hm</think>ok", "hm", "ok"],
+    ["a model that nobody configured - no others", "theirs", answer, "", answer],
+  ])("%s", async (_, modelId, said, reasoning, shown) => {
+    const frames = each([start({ input: { modelId } }), chunk(text(said) + STOP), end()]);
+    const deltas: CompletionDelta[] = [];
+    for await (const response of peer.client.bidiStream("decodeCompletion", frames, { signal: never }))
+      deltas.push(...response.deltas);
+    expect(foldDeltas(deltas)).toMatchObject({ reasoning, text: shown, finish: "stop" });
+  });
+});
+
 describe("relayed responses - time and size", () => {
   const limits = {
     ...config.limits,
     firstTokenTimeoutMs: 5_000,
     stallTimeoutMs: 1_000,
-    maxResponseBytes: 1_000,
+    totalTimeoutMs: 60_000,
+    maxResponseBytes: 5_000,
   };
 
   /** Decodes what is pushed by hand. */
@@ -202,7 +230,10 @@ describe("relayed responses - time and size", () => {
         yield await queue.shift()!();
       }
     }
-    const responses = decodeCompletion(frames(), { limits, clock: manual, signal });
+    const responses = decodeCompletion(frames(), {
+      ...{ limits, clock: manual, signal },
+      configuredModel: () => undefined,
+    });
     return {
       manual,
       responses,
@@ -227,9 +258,43 @@ describe("relayed responses - time and size", () => {
     const rest = restOf(responses);
     await waits;
     manual.advance(4_999);
-    expect(manual.sleeping).toBe(1);
+    expect(manual.sleeping).toBe(2); // the first token, and the whole call
     manual.advance(1);
     expect(await rest).toMatchObject({ error: { code: "UPSTREAM_STALLED" } });
+    expect(manual.sleeping).toBe(0);
+  });
+
+  test("frames that show nothing - the time for the first token goes on", async () => {
+    const { manual, responses, push } = decodeByHand();
+    push(start());
+    await responses.next();
+    const waits = manual.sleepBegins(5_000);
+    const rest = restOf(responses);
+    await waits;
+    for (let sent = 0; sent < 5; sent++) {
+      push(chunk(": still here\n\n"));
+      for (let turn = 0; turn < 20; turn++) await Promise.resolve();
+      manual.advance(1_000);
+    }
+    expect(await rest).toMatchObject({ error: { code: "UPSTREAM_STALLED" }, text: "" });
+  });
+
+  test("an answer that drips on and on - given up when the time of the whole call is up, what came is kept", async () => {
+    const { manual, responses, push } = decodeByHand();
+    push(start());
+    await responses.next();
+    const kinds: unknown[] = [];
+    for (;;) {
+      push(chunk(`data: {"choices":[{"delta":{"content":"a"}}]}\n\n`));
+      const next = await responses.next();
+      if (next.done) break;
+      if (next.value.kind !== "message") continue;
+      kinds.push(...next.value.message.deltas.map(({ delta }) => delta));
+      manual.advance(999);
+    }
+    expect(kinds.at(-1)).toMatchObject({ case: "error", value: { code: ErrorCode.DEADLINE_EXCEEDED } });
+    expect(kinds).toHaveLength(61 + 1);
+    expect(manual.sleeping).toBe(0);
   });
 
   test("silence in the answer - given up after the time between parts, what came is kept", async () => {
@@ -267,7 +332,7 @@ describe("relayed responses - time and size", () => {
   test("an answer that is too large - an error, what came is kept", async () => {
     const { responses, push } = decodeByHand();
     push(start());
-    for (let count = 0; count < 20; count++) push(chunk(text("x".repeat(50))));
+    for (let count = 0; count < 100; count++) push(chunk(text("x".repeat(50))));
     const got = await restOf(responses);
     expect(got.error?.code).toBe("SIZE_LIMIT");
     expect(got.text.length).toBeGreaterThan(300);
