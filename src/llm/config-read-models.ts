@@ -38,7 +38,7 @@ export function readModel(
     tools: node.optional("tools")?.flag(),
     reasoningTags: readTags(node.optional("thinkTags"), tags),
     startsInReasoning: node.optional("startsThinking")?.flag() ?? false,
-    access: node.optional("access")?.texts() ?? [],
+    access: node.optional("access")?.texts(),
   };
 }
 
@@ -83,7 +83,7 @@ export function readRoutes(
       kind: node.get("kind").oneOf(KINDS),
       aliases: node.optional("aliases")?.list().map(idOf) ?? [],
       displayName: node.optional("displayName")?.text() ?? id,
-      access: node.optional("access")?.texts() ?? [],
+      access: node.optional("access")?.texts(),
       candidates: candidates.map((candidate) => {
         const place = candidate.isText() ? candidate : candidate.get("model");
         const modelId = idOf(place);

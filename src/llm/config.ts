@@ -92,8 +92,8 @@ export interface ModelConfig {
   readonly reasoningTags: readonly string[];
   /** The prompt opens such a tag: answers begin inside it. */
   readonly startsInReasoning: boolean;
-  /** Who may use it: groups, "tenant:NAME", "user:TENANT/NAME"; [] = everybody. */
-  readonly access: readonly string[];
+  /** Who may use it: groups, "tenant:NAME", "user:TENANT/NAME"; [] = nobody, undefined = everybody. */
+  readonly access: readonly string[] | undefined;
   /** undefined = unknown. */
   readonly price: PriceConfig | undefined;
 }
@@ -106,7 +106,7 @@ export interface RouteConfig {
   /** failover: in order. weighted: by chance, by weight. arena: by chance, and the pick is told at the end. */
   readonly kind: "failover" | "weighted" | "arena";
   readonly candidates: readonly { readonly modelId: string; readonly weight: number }[];
-  readonly access: readonly string[];
+  readonly access: readonly string[] | undefined;
 }
 
 /** Milliseconds, bytes, counts. */
@@ -188,7 +188,7 @@ export function modelOf(id: string, provider: string): ModelConfig {
     tools: undefined,
     reasoningTags: [],
     startsInReasoning: false,
-    access: [],
+    access: undefined,
     price: undefined,
   };
 }

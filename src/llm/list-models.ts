@@ -48,7 +48,7 @@ function modelMessage(model: ModelConfig, isDefault: boolean): Model {
     isDefault,
     demo: model.id === DEMO_MODEL_ID,
     ...(model.price && { price: priceMessage(model.price) }),
-    ...(model.access.length > 0 && { access: { restricted: true, groups: [...model.access] } }),
+    ...(model.access && { access: { restricted: true, groups: [...model.access] } }),
   });
 }
 

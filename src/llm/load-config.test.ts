@@ -104,7 +104,7 @@ models:
       ownedBy: "local",
       contextTokens: 9,
       maxOutputTokens: 8,
-      ...{ modalities: [], access: [], price: undefined },
+      ...{ modalities: [], access: undefined, price: undefined },
       reasoning: true,
       tools: false,
       reasoningTags: ["think", "thinking", "thought", "reasoning"],

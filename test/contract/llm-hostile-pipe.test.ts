@@ -3,6 +3,7 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import {
   CompletionDeltaSchema,
+  ListModelsRequestSchema,
   ListModelsResponseSchema,
   LlmProxyService,
   ProviderStateSchema,
@@ -138,4 +139,48 @@ test("provider state is not the first token", async () => {
   clock.advance(5_000);
   expect((await call).at(-1)?.delta).toMatchObject({ value: { code: ErrorCode.UPSTREAM_STALLED } });
   left.abort();
+});
+
+const listedFor = async (groups: string[]): Promise<string[]> => {
+  const request = create(ListModelsRequestSchema, { caller: { tenantId: "local", userId: "local", groups } });
+  const answer = await front.client.unary("listModels", request, { signal: new AbortController().signal });
+  return answer.models.map(({ modelId }) => modelId);
+};
+
+test("a model that is restricted to nobody is nobody's", async () => {
+  models = () => {
+    const access = { restricted: true, groups: [] as string[] };
+    const staff = { restricted: true, groups: ["staff"] };
+    const list = [{ modelId: "none", access }, { modelId: "some", access: staff }, { modelId: "all" }];
+    return create(ListModelsResponseSchema, { models: list }).models;
+  };
+  says = () => [[contentDelta(0, "hi"), stop]];
+  expect(await listedFor([])).toEqual(["pipe/all", "demo"]);
+  expect(await listedFor(["staff"])).toEqual(["pipe/some", "pipe/all", "demo"]);
+  for (const id of ["pipe/none", "pipe/some"])
+    await expect(collectDeltas(front, completionRequest(id))).rejects.toMatchObject({
+      code: ErrorCode.MODEL_NOT_FOUND,
+    });
+  expect(foldDeltas(await collectDeltas(front, completionRequest("pipe/all"))).text).toBe("hi");
+});
+
+test("while it cannot list its models, none that it did not list is asked for; those of its last list are", async () => {
+  const failing = (): never => {
+    throw new TurnError(ErrorCode.INTERNAL);
+  };
+  const listing = models;
+  models = failing;
+  says = () => [[contentDelta(0, "hi"), stop]];
+  await expect(collectDeltas(front, completionRequest("pipe/a"))).rejects.toMatchObject({
+    code: ErrorCode.MODEL_NOT_FOUND,
+  });
+  models = listing;
+  clock.advance(60_000);
+  expect(foldDeltas(await collectDeltas(front, completionRequest("pipe/a"))).text).toBe("hi");
+  models = failing;
+  clock.advance(60_000);
+  expect(foldDeltas(await collectDeltas(front, completionRequest("pipe/a"))).text).toBe("hi");
+  await expect(collectDeltas(front, completionRequest("pipe/b"))).rejects.toMatchObject({
+    code: ErrorCode.MODEL_NOT_FOUND,
+  });
 });

@@ -17,6 +17,8 @@ export class Upstream {
   readonly provider: CompletionProvider;
   /** Stands before the ids of its models. */
   readonly prefix: string;
+  /** Only it knows who may use a model of its list, so none is asked for that it does not list. */
+  readonly listIsComplete: boolean;
   /** Never to be shown, whatever it says. */
   readonly secrets: readonly string[];
   readonly #breaker: Breaker;
@@ -29,6 +31,7 @@ export class Upstream {
     this.name = config.name;
     this.provider = provider;
     this.prefix = config.kind === "pipe" ? config.prefix : "";
+    this.listIsComplete = config.kind === "pipe";
     this.secrets = config.kind === "demo" ? [] : secretsOf(config);
     this.#breaker = new Breaker(clock, { failures: limits.breakerFailures, openMs: limits.breakerOpenMs });
     this.#places = new Places(keys, limits, clock);

@@ -261,7 +261,7 @@ function listed(model: Model, { prefix }: PipeProviderConfig): ListedModel {
       tools: model.tools,
       reasoning: model.reasoning,
       price: priceOf(model),
-      access: model.access?.restricted ? model.access.groups : [],
+      access: model.access?.restricted ? model.access.groups : undefined,
     },
   };
 }

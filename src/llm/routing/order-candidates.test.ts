@@ -6,7 +6,7 @@ import { mayUse } from "./access.js";
 import { orderCandidates } from "./order-candidates.js";
 
 const route = (kind: RouteConfig["kind"], weights: readonly number[]): RouteConfig => ({
-  ...{ id: "r", kind, aliases: [], displayName: "r", access: [] },
+  ...{ id: "r", kind, aliases: [], displayName: "r", access: undefined },
   candidates: weights.map((weight, at) => ({ modelId: `m${at}`, weight })),
 });
 const lane = (turnId: string, modelIndex = 0) => create(CallerSchema, { turnId, modelIndex });
@@ -40,12 +40,13 @@ test("every cycle of a lane gets the same order, lanes and turns get their own",
   expect(orderCandidates(arena, lane("t1")).sort()).toEqual(["m0", "m1", "m2", "m3", "m4", "m5"]);
 });
 
-test("access - by group, tenant or user; nobody named is everybody; the service itself may", () => {
+test("access - by group, tenant or user; no list is everybody, an empty one nobody; the service itself may", () => {
   const caller = create(CallerSchema, { tenantId: "acme", userId: "ann", groups: ["staff"] });
   for (const entry of ["staff", "tenant:acme", "user:acme/ann"])
     expect(mayUse(["x", entry], caller)).toBe(true);
   for (const entry of ["acme", "tenant:other", "user:other/ann", "user:acme/bob"])
     expect(mayUse([entry], caller)).toBe(false);
-  expect(mayUse([], caller)).toBe(true);
+  expect(mayUse(undefined, caller)).toBe(true);
+  expect(mayUse([], caller)).toBe(false);
   expect(mayUse(["staff"], undefined)).toBe(true);
 });
