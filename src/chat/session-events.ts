@@ -46,6 +46,8 @@ export async function viewSessionEvents(
         return told("turnEnded", turns.get(row.turnId));
       case "document":
         return { case: "document", value: fromBinary(SourceDocumentSchema, row.data) };
+      case "document_deleted":
+        return { case: "documentDeleted", value: fromBinary(SourceDocumentSchema, row.data).documentId };
       case "title":
         return { case: "title", value: fromBinary(SessionTitleSchema, row.data) };
       case "tags":

@@ -1,7 +1,6 @@
 /** DocumentService: adds, shows, lists, cancels and deletes the caller's documents. Indexing them is ingest.ts. */
 import { createHash } from "node:crypto";
 import { create, toBinary } from "@bufbuild/protobuf";
-import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import {
   AddDocumentRequestSchema,
   AddDocumentResponseSchema,
@@ -12,7 +11,6 @@ import {
   ListDocumentsResponseSchema,
   type AddDocumentRequest,
 } from "../../gen/turnwire/chat/v1/chat_service_pb.js";
-import { SourceDocumentSchema, type SourceDocument } from "../../gen/turnwire/chat/v1/types_pb.js";
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError } from "../lib/errors.js";
 import { bindService, type Principal, type ServiceBinding } from "../lib/rpc/service-binding.js";
@@ -25,6 +23,7 @@ import type {
   NewDocument,
 } from "./document-store.js";
 import { DEFAULT_INGEST_LIMITS, type Ingest } from "./ingest.js";
+import { viewDocument } from "./view-document.js";
 
 export interface DocumentServiceDeps {
   readonly store: DocumentStore;
@@ -177,26 +176,6 @@ function overQuota(which: keyof DocumentQuotas, quotas: DocumentQuotas): TurnErr
         retryAfterMs: 10_000,
       });
   }
-}
-
-/** A document as the contract shows it. */
-export function viewDocument(row: DocumentRow): SourceDocument {
-  return create(SourceDocumentSchema, {
-    documentId: row.documentId,
-    title: row.title || row.url || "Untitled",
-    mediaType: row.mediaType,
-    status: row.status,
-    failure: row.failure,
-    error: row.error,
-    createTime: timestampFromDate(row.createTime),
-    tags: [...row.tags],
-    chunks: row.chunks,
-    projectId: row.projectId,
-    url: row.url,
-    fileId: row.fileId,
-    sizeBytes: String(row.sizeBytes),
-    processedBytes: String(row.processedBytes),
-  });
 }
 
 /** Greatest position: an integer of Postgres. */

@@ -45,8 +45,6 @@ export interface IngestOptions extends Omit<SourceDeps, "store"> {
   /** Name of this process in leases. */
   readonly worker: string;
   readonly limits?: Partial<IngestLimits>;
-  /** Told of each document that is ready or has failed. Must not throw. */
-  readonly onSettled?: (document: DocumentRow) => void;
 }
 
 /** Beginning a document more often than this without an end is given up. */
@@ -152,7 +150,7 @@ export class Ingest {
     const renewing = this.#keepLease(lease, own);
     try {
       if (lease.attempts > MAX_ATTEMPTS) throw interrupted();
-      this.#settled(await this.#index(lease, own.signal));
+      await this.#index(lease, own.signal);
     } catch (error) {
       await this.#afterFailure(lease, own.signal.aborted ? own.signal.reason : error, logger);
     } finally {
@@ -177,7 +175,7 @@ export class Ingest {
     }
   }
 
-  async #index(lease: Lease, signal: AbortSignal): Promise<DocumentRow> {
+  async #index(lease: Lease, signal: AbortSignal): Promise<void> {
     const { store } = this.#options;
     if (!(await store.clear(lease))) throw new WorkEnded("lost");
     const source = await openSource(lease, this.#options, this.#limits, signal);
@@ -189,9 +187,7 @@ export class Ingest {
     for (const passage of chunker.end()) await batch.add(passage, source.sizeBytes, signal);
     const about = await batch.finish(signal);
     this.#unsettled = true;
-    const done = await store.finish(lease, about);
-    if (!done) throw new WorkEnded("lost");
-    return done;
+    if (!(await store.finish(lease, about))) throw new WorkEnded("lost");
   }
 
   async #afterFailure(lease: Lease, error: unknown, logger: Logger): Promise<void> {
@@ -206,15 +202,11 @@ export class Ingest {
       } else {
         const known = error instanceof UnreadableDocument ? error : unexpected(error);
         if (known !== error) logger.error({ err: error }, "indexing failed unexpectedly");
-        this.#settled(await store.fail(lease, known.failure, known.message));
+        await store.fail(lease, known.failure, known.message);
       }
     } catch (failure) {
       logger.warn({ err: failure }, "a document was left behind: it is begun anew when its lease is over");
     }
-  }
-
-  #settled(document: DocumentRow | undefined): void {
-    if (document) this.#options.onSettled?.(document);
   }
 }
 

@@ -1,7 +1,5 @@
 /** Documents and files of the chat service: their stores over connections of their own, the ingest, both RPC services. */
-import { toBinary } from "@bufbuild/protobuf";
-import { SourceDocumentSchema } from "../../gen/turnwire/chat/v1/types_pb.js";
-import { createDocumentService, viewDocument } from "../documents/document-service.js";
+import { createDocumentService } from "../documents/document-service.js";
 import { Ingest, type IngestLimits } from "../documents/ingest.js";
 import { pgDocumentStore } from "../documents/pg-document-store.js";
 import { createSafeFetch } from "../egress/safe-fetch.js";
@@ -47,7 +45,7 @@ const SWEEP_UPLOADS = 100;
 export function startDocuments(options: StartDocumentsOptions): RunningDocuments {
   const { store: files, logger } = options;
   const channel = new Channel(options.databaseUrl, CONNECTIONS, logger);
-  const store = pgDocumentStore(channel);
+  const store = pgDocumentStore(channel, ({ owner }) => files.wakeWatchers(owner));
   const uploadStore = pgUploadStore(channel);
   const uploads = new Uploads({ store: uploadStore, newId });
   const extractor = createExtractor(EXTRACTION);
@@ -61,13 +59,6 @@ export function startDocuments(options: StartDocumentsOptions): RunningDocuments
     logger,
     worker: options.incarnation,
     limits: options.limits,
-    onSettled: (document) => {
-      const data = toBinary(SourceDocumentSchema, viewDocument(document));
-      const owner = { ...document.owner, admin: false };
-      files.publishSessionEvent(owner, { kind: "document", sessionId: "", data }).catch((error: unknown) => {
-        logger.warn({ err: error, documentId: document.documentId }, "nobody was told of a document");
-      });
-    },
   });
   ingest.start();
   const sweeping = setInterval(() => {

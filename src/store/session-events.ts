@@ -12,7 +12,7 @@ import { TurnError } from "../lib/errors.js";
 import type { Logger } from "../lib/log.js";
 import type { Principal } from "../lib/rpc/service-binding.js";
 import { newId } from "../lib/ids.js";
-import { bytes, type Db } from "./db.js";
+import { bytes, type Db, type Queryable } from "./db.js";
 import type { Listener } from "./listener.js";
 import { ownerKey, type Owner } from "./owner-key.js";
 import { openToken, sealToken, type SortKey } from "./page-token.js";
@@ -28,6 +28,7 @@ const KINDS = [
   "title",
   "tags",
   "follow_ups",
+  "document_deleted",
 ] as const satisfies readonly SessionEventRow["kind"][];
 
 /** The number of an event's kind in the rows. */
@@ -46,12 +47,13 @@ const REMOVED_AFTER = "interval '70 minutes'";
 
 export type SessionEventMethods = Pick<
   Store,
-  "publishSessionEvent" | "readSessionEvents" | "onSessionEvent" | "forgetSessionEvents"
+  "publishSessionEvent" | "wakeWatchers" | "readSessionEvents" | "onSessionEvent" | "forgetSessionEvents"
 >;
 
 export function sessionEventMethods(db: Db, wakes: EventWakes): SessionEventMethods {
   return {
     publishSessionEvent: (principal, event) => publish(db, wakes, principal, event),
+    wakeWatchers: (owner) => wakes.wake(owner),
     readSessionEvents: (principal, token) => readEvents(db, principal, token),
     onSessionEvent: (principal, wake) => wakes.subscribe(principal, wake),
     forgetSessionEvents: (limit) => forget(db, limit),
@@ -131,12 +133,20 @@ const NOTIFY = {
 };
 
 async function publish(db: Db, wakes: EventWakes, principal: Principal, event: MessageEvent): Promise<void> {
-  const { tenantId, userId } = principal;
-  await db.readers.query(
+  await insertEvent(db.readers, principal, event);
+  wakes.wake(principal);
+}
+
+/** Leaves an event in the transaction of its change. Wake the watchers after the commit. */
+export async function insertEvent(
+  tx: Queryable,
+  { tenantId, userId }: Owner,
+  event: MessageEvent,
+): Promise<void> {
+  await tx.query(
     `insert into turnwire.session_events (tenant_id, user_id, kind, session_id, data) values ($1, $2, $3, $4, $5)`,
     [tenantId, userId, KINDS.indexOf(event.kind) + 1, event.sessionId, event.data],
   );
-  wakes.wake(principal);
 }
 
 interface RawRead {

@@ -83,10 +83,10 @@ export type SessionEventRow =
 
 /** An event that is told with its content. */
 export interface MessageEvent {
-  readonly kind: "document" | "title" | "tags" | "follow_ups";
+  readonly kind: "document" | "document_deleted" | "title" | "tags" | "follow_ups";
   /** "" for documents. */
   readonly sessionId: string;
-  /** Encoding of chat.v1.SourceDocument, packet.v1.SessionTitle, SessionTags or FollowUps. */
+  /** Encoding of chat.v1.SourceDocument (a deleted one has its id only), packet.v1.SessionTitle, SessionTags or FollowUps. */
   readonly data: Uint8Array;
 }
 
@@ -349,6 +349,8 @@ export interface Store {
   // Whatever changes a session, or starts or ends a turn, also leaves its event, in the same transaction.
   /** Tells whoever watches the caller's sessions of something that is told with its content. */
   publishSessionEvent(principal: Principal, event: MessageEvent): Promise<void>;
+  /** Calls those who watch the owner: the transaction of a change has left an event. */
+  wakeWatchers(owner: Pick<Principal, "tenantId" | "userId">): void;
   /** What happened to the caller's sessions since the token; "" = nothing, only where to begin. INVALID_ARGUMENT: not ours. */
   readSessionEvents(principal: Principal, token: string): Promise<SessionEvents>;
   /** Calls `wake` when there may be events of the principal, and after each (re)connect of the listener. Returns unsubscribe. */

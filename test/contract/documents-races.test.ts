@@ -1,8 +1,13 @@
 /** Documents when things happen at once: cancelled and deleted while they are read, two replicas, dead workers, outages. */
 import { randomBytes } from "node:crypto";
+import { fromBinary } from "@bufbuild/protobuf";
 import { Code } from "@connectrpc/connect";
-import { expect, test } from "vitest";
-import { DocumentFailure, DocumentStatus } from "../../gen/turnwire/chat/v1/types_pb.js";
+import { expect, onTestFinished, test } from "vitest";
+import {
+  DocumentFailure,
+  DocumentStatus,
+  SourceDocumentSchema,
+} from "../../gen/turnwire/chat/v1/types_pb.js";
 import { pgDocumentStore } from "../../src/documents/pg-document-store.js";
 import { newId } from "../../src/lib/ids.js";
 import { deferred, type Deferred } from "../../src/lib/signals.js";
@@ -171,6 +176,67 @@ test("documents - what ends while its passages cannot be removed has not ended; 
   expect(await fail()).toMatchObject({ status: DocumentStatus.FAILED });
   for (const { documentId } of [cancelled, deleted, failed])
     expect(await passages(service, documentId)).toBe(0);
+});
+
+test("documents - every change tells whoever watches, in the transaction that makes it", async () => {
+  const service = await use({ started: false });
+  const watcher = { tenantId: "acme", userId: "watcher", admin: false };
+  const { documents } = service.as("acme/watcher");
+  const addText = async (value: string) =>
+    (await documents.addDocument({ source: { case: "text", value } })).document!.documentId;
+  const refuseEvents = `create trigger refuse before insert on turnwire.session_events for each row execute function refuse()`;
+  await service.channel.query(
+    "create function refuse() returns trigger language plpgsql as 'begin raise exception ''refused''; end'",
+  );
+  let { token } = await db.store.readSessionEvents(watcher, "");
+  const told = async () => {
+    const { rows, token: next } = await db.store.readSessionEvents(watcher, token);
+    token = next;
+    return rows.map((row) => {
+      if (!("data" in row)) return row.kind;
+      const { documentId, status } = fromBinary(SourceDocumentSchema, row.data);
+      return [row.kind, documentId, status];
+    });
+  };
+  let wakes = 0;
+  onTestFinished(db.store.onSessionEvent(watcher, () => wakes++));
+
+  const cancelled = await addText("cancelled");
+  await documents.cancelDocument({ documentId: cancelled });
+  await documents.cancelDocument({ documentId: cancelled });
+  await documents.deleteDocument({ documentId: cancelled });
+  expect(wakes).toBeGreaterThanOrEqual(3);
+  expect(await told()).toEqual([
+    ["document", cancelled, DocumentStatus.INDEXING],
+    ["document", cancelled, DocumentStatus.CANCELLED],
+    ["document_deleted", cancelled, DocumentStatus.UNSPECIFIED],
+  ]);
+
+  const ready = await addText("ready");
+  const empty = await addText(" ");
+  await service.channel.query(refuseEvents);
+  const store = pgDocumentStore(service.channel);
+  const lease = (await store.claim("refused", 1, undefined))!;
+  const about = { title: "t", mediaType: "text/plain", language: "simple", sizeBytes: 1 };
+  await expect(store.finish(lease, about)).rejects.toThrow();
+  await expect(documents.deleteDocument({ documentId: empty })).rejects.toThrow();
+  await expect(addText("refused")).rejects.toThrow();
+  expect((await documents.listDocuments({})).documents.map(({ status }) => status)).toEqual([
+    DocumentStatus.INDEXING,
+    DocumentStatus.INDEXING,
+  ]);
+  await service.channel.query("drop trigger refuse on turnwire.session_events; drop function refuse()");
+
+  service.ingest.start();
+  for (const documentId of [ready, empty]) await service.settled(documentId, "acme/watcher");
+  const last = await told();
+  expect(last.slice(0, 2)).toEqual([
+    ["document", ready, DocumentStatus.INDEXING],
+    ["document", empty, DocumentStatus.INDEXING],
+  ]);
+  expect(last.slice(2)).toHaveLength(2);
+  expect(last).toContainEqual(["document", ready, DocumentStatus.READY]);
+  expect(last).toContainEqual(["document", empty, DocumentStatus.FAILED]);
 });
 
 test("documents - one that kills its workers is given up; a clean shutdown does not count", async () => {

@@ -57,7 +57,12 @@ async function whenSettled(documentId: string): Promise<SourceDocument> {
   try {
     for await (const { events } of server.chat.watch({ allSessionEvents: true }, { signal: stop.signal })) {
       for (const { event } of events)
-        if (event.case === "document" && event.value.documentId === documentId) return event.value;
+        if (
+          event.case === "document" &&
+          event.value.documentId === documentId &&
+          event.value.status !== DocumentStatus.INDEXING
+        )
+          return event.value;
       const { document } = await server.documents.getDocument({ documentId }); // it may have been ready before
       if (document!.status !== DocumentStatus.INDEXING) return document!;
     }

@@ -126,7 +126,13 @@ async function once({ server, documents, kilobytes, seed }) {
   const url = server.url.replace(/\/[^/]*$/, `/${database}`);
   const files = await connectPgStore({ connectionString: url, logger: silentLogger });
   const channel = new Channel(url, 6, silentLogger);
-  const store = pgDocumentStore(channel);
+  let ready = 0;
+  let allReady;
+  const done = new Promise((resolve) => (allReady = resolve));
+  const store = pgDocumentStore(channel, (document) => {
+    if (document.error) throw new Error(document.error);
+    if (document.processedBytes > 0 && ++ready === documents) allReady();
+  });
   const random = randomFrom(seed);
   const language = makeLanguage(random);
   const texts = Array.from({ length: documents }, (_, n) =>
@@ -134,9 +140,6 @@ async function once({ server, documents, kilobytes, seed }) {
   );
   const bytes = texts.reduce((sum, text) => sum + text.length, 0);
 
-  let ready = 0;
-  let allReady;
-  const done = new Promise((resolve) => (allReady = resolve));
   const ingest = new Ingest({
     store,
     files,
@@ -145,10 +148,6 @@ async function once({ server, documents, kilobytes, seed }) {
     clock: systemClock,
     logger: silentLogger,
     worker: newId(),
-    onSettled: (document) => {
-      if (document.error) throw new Error(document.error);
-      if (++ready === documents) allReady();
-    },
   });
   const delay = monitorEventLoopDelay({ resolution: 5 });
   delay.enable();

@@ -53,9 +53,12 @@ export interface TestDocuments extends Caller {
 /** One replica's document and file services, gone when the test ends. */
 export async function useDocuments(options: DocumentsOptions): Promise<TestDocuments> {
   const channel = new Channel(options.url, 6, silentLogger);
-  const store = pgDocumentStore(channel);
-  const extractor = createExtractor(options.extractor);
   const settling = new Set<() => void>();
+  const store = pgDocumentStore(channel, (document) => {
+    options.store.wakeWatchers(document.owner);
+    for (const look of settling) look();
+  });
+  const extractor = createExtractor(options.extractor);
   const ingest = new Ingest({
     store,
     files: options.store,
@@ -64,7 +67,6 @@ export async function useDocuments(options: DocumentsOptions): Promise<TestDocum
     clock: systemClock,
     logger: silentLogger,
     worker: newId(),
-    onSettled: () => settling.forEach((look) => look()),
     ...options.ingest,
   });
   const uploads = new Uploads({ store: pgUploadStore(channel), newId, limits: options.uploadLimits });
