@@ -4,6 +4,7 @@ import type { File as StoredFile } from "../../gen/turnwire/chat/v1/types_pb.js"
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { clientError } from "./errors.js";
 import { newRequestId } from "./request-id.js";
+import { retryCall, type RetryCallOptions } from "./retry-call.js";
 
 /** What is uploaded: a File of a page, or anything that gives its bytes in pieces. */
 export interface UploadSource {
@@ -13,20 +14,19 @@ export interface UploadSource {
   slice(start: number, end: number): { arrayBuffer(): Promise<ArrayBuffer> };
 }
 
-export interface UploadOptions {
+export interface UploadOptions extends RetryCallOptions {
   /** Told after each part: bytes that are stored. */
   readonly onProgress?: (bytes: number) => void;
-  readonly signal?: AbortSignal;
 }
 
 /** The most that the service takes in one part. */
 const PART_BYTES = 1024 * 1024;
 
-/** Uploads a file in parts, one after the other; each is small enough to be sent again by itself. */
+/** Uploads a file in parts, one after the other; a part that is lost is sent again by itself. */
 export async function uploadFile(
   files: Pick<Client<typeof FileService>, "uploadFile">,
   source: UploadSource,
-  { onProgress, signal }: UploadOptions = {},
+  { onProgress, ...retry }: UploadOptions = {},
 ): Promise<StoredFile> {
   const uploadId = newRequestId();
   for (let offset = 0; ; offset += PART_BYTES) {
@@ -34,10 +34,8 @@ export async function uploadFile(
     const last = end === source.size;
     const data = new Uint8Array(await source.slice(offset, end).arrayBuffer());
     const first = offset === 0 ? { name: source.name, mediaType: source.type } : {};
-    const { file } = await files.uploadFile(
-      { ...first, uploadId, data, offset: String(offset), last },
-      { signal },
-    );
+    const part = { ...first, uploadId, data, offset: String(offset), last };
+    const { file } = await retryCall(() => files.uploadFile(part, { signal: retry.signal }), retry);
     onProgress?.(end);
     if (!last) continue;
     if (!file) throw clientError(ErrorCode.INTERNAL, "the upload ended without a file");

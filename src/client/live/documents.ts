@@ -1,6 +1,9 @@
 /**
  * The caller's documents and those on their way in. Owns the list as far as it was read, and the uploads of this tab; the
  * list follows the events of the service.
+ *
+ * D1 a document that is known stays known until it is deleted, however the list is read. D2 one that is indexed, failed or
+ * cancelled is never shown as being indexed again. D3 few uploads at a time; what is lost on the way is sent again.
  */
 import type { Client } from "@connectrpc/connect";
 import type {
@@ -10,11 +13,15 @@ import type {
   WatchResponse,
 } from "../../../gen/turnwire/chat/v1/chat_service_pb.js";
 import { DocumentStatus, type SourceDocument } from "../../../gen/turnwire/chat/v1/types_pb.js";
+import { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
+import { Slots } from "../../lib/slots.js";
 import { toClientError, type TurnwireClientError } from "../errors.js";
 import { newRequestId } from "../request-id.js";
+import { retryCall } from "../retry-call.js";
 import { uploadFile, type UploadSource } from "../upload-file.js";
 import type { HubLink } from "./hub-link.js";
 import { Observable } from "./observable.js";
+import { PagedList } from "./paged-list.js";
 
 /** A document on its way in. */
 export interface Incoming {
@@ -48,6 +55,13 @@ export interface DocumentsDeps {
 export type DocumentSource = Exclude<AddDocumentRequest["source"], { case: undefined }>;
 
 const PAGE_SIZE = 50;
+/** The service takes a limited number of uploads from one user; a few at a time use the line as well as many. */
+const MAX_UPLOADS = 3;
+/** Documents whose progress is asked for at once. */
+const MAX_FOLLOWED = 20;
+const MAX_READS = 3;
+/** A place that no text reaches: GetDocument then answers without text. */
+const BEYOND = "2000000000";
 
 export class Documents {
   readonly view = new Observable<DocumentsView>({
@@ -59,11 +73,22 @@ export class Documents {
   });
   readonly #deps: DocumentsDeps;
   readonly #aborts = new Map<string, AbortController>();
-  #nextPageToken = "";
+  readonly #uploads = new Slots(MAX_UPLOADS);
+  readonly #list: PagedList<SourceDocument>;
   #isWanted = false;
+  #following: Promise<void> | undefined;
 
   constructor(deps: DocumentsDeps) {
     this.#deps = deps;
+    this.#list = new PagedList({
+      fetch: async (pageToken) => {
+        const page = await deps.documents.listDocuments({ pageSize: PAGE_SIZE, pageToken });
+        return { items: page.documents, nextPageToken: page.nextPageToken };
+      },
+      idOf: ({ documentId }) => documentId,
+      timeOf: addedMs,
+      merge: (known, next) => (isIndexing(next) && !isIndexing(known) ? known : next),
+    });
     deps.link.onMessage((message) => this.#onWatch(message));
     deps.link.status.subscribe(() => {
       if (this.#isWanted && deps.link.status.get().kind === "online") void this.reload();
@@ -77,12 +102,25 @@ export class Documents {
     void this.reload();
   }
 
+  /** Reads the newest anew. */
   async reload(): Promise<void> {
-    await this.#read("");
+    await this.#read(() => this.#list.reload());
   }
 
   async loadMore(): Promise<void> {
-    if (this.#nextPageToken) await this.#read(this.#nextPageToken);
+    await this.#read(() => this.#list.loadMore());
+  }
+
+  /** Asks how the indexing goes, of those that have waited longest; what becomes of the others, events tell. */
+  follow(): Promise<void> {
+    const oldest = this.#list.items.filter(isIndexing).slice(-MAX_FOLLOWED);
+    const slots = new Slots(MAX_READS);
+    const ask = (): Promise<unknown> =>
+      Promise.all(oldest.map(({ documentId }) => slots.run(() => this.#ask(documentId))));
+    this.#following ??= ask()
+      .then(() => this.#publish())
+      .finally(() => (this.#following = undefined));
+    return this.#following;
   }
 
   /** Uploads a file and has it indexed. The key names it in `view.incoming`. */
@@ -112,12 +150,14 @@ export class Documents {
   /** Stops the indexing of a document. */
   async cancel(documentId: string): Promise<void> {
     const { document } = await this.#deps.documents.cancelDocument({ documentId });
-    if (document) this.#put(document);
+    if (document) this.#list.put(document);
+    this.#publish();
   }
 
   async delete(documentId: string): Promise<void> {
     await this.#deps.documents.deleteDocument({ documentId });
-    this.#set({ documents: this.view.get().documents.filter((each) => each.documentId !== documentId) });
+    this.#list.remove(documentId);
+    this.#publish();
   }
 
   #add(
@@ -131,16 +171,19 @@ export class Documents {
     const entry: Incoming = { key, name, size, bytes: 0, documentId: "", error: undefined };
     this.#set({ incoming: [entry, ...this.view.get().incoming] });
     const run = async (): Promise<void> => {
-      const request = await prepare(key, abort.signal);
-      const { document } = await this.#deps.documents.addDocument(
-        { ...request, requestId: key },
-        { signal: abort.signal },
-      );
+      abort.signal.throwIfAborted(); // cancelled while it waited
+      const { signal } = abort;
+      const request = { ...(await prepare(key, signal)), requestId: key };
+      const { document } = await retryCall(() => this.#deps.documents.addDocument(request, { signal }), {
+        signal,
+      });
       if (!document) return;
-      this.#put(document);
+      this.#list.put(document);
+      this.#publish();
       this.#change(key, { documentId: document.documentId });
     };
-    run()
+    this.#uploads
+      .run(run)
       .catch((thrown: unknown) => {
         if (!abort.signal.aborted) this.#change(key, { error: toClientError(thrown) });
       })
@@ -148,33 +191,34 @@ export class Documents {
     return key;
   }
 
-  async #read(pageToken: string): Promise<void> {
+  async #ask(documentId: string): Promise<void> {
     try {
-      const page = await this.#deps.documents.listDocuments({ pageSize: PAGE_SIZE, pageToken });
-      this.#nextPageToken = page.nextPageToken;
-      const before = pageToken ? this.view.get().documents : [];
-      const known = new Set(before.map(({ documentId }) => documentId));
-      this.#set({
-        state: "ready",
-        error: undefined,
-        documents: [...before, ...page.documents.filter(({ documentId }) => !known.has(documentId))],
-        hasMore: page.nextPageToken !== "",
-      });
+      const { document } = await this.#deps.documents.getDocument({ documentId, partToken: BEYOND });
+      if (document) this.#list.put(document);
     } catch (thrown) {
-      const state = this.view.get().documents.length > 0 ? "ready" : "failed";
-      this.#set({ state, error: toClientError(thrown) });
+      if (toClientError(thrown).code === ErrorCode.NOT_FOUND) this.#list.remove(documentId);
+    }
+  }
+
+  async #read(read: () => Promise<void>): Promise<void> {
+    try {
+      await read();
+      this.#set({ state: "ready", error: undefined });
+      this.#publish();
+    } catch (thrown) {
+      this.#set({ state: this.#list.size > 0 ? "ready" : "failed", error: toClientError(thrown) });
     }
   }
 
   #onWatch({ events, reload }: WatchResponse): void {
     if (reload && this.#isWanted) void this.reload();
-    for (const { event } of events) if (event.case === "document") this.#put(event.value);
+    const documents = events.flatMap(({ event }) => (event.case === "document" ? [event.value] : []));
+    for (const document of documents) this.#list.put(document);
+    if (documents.length > 0) this.#publish();
   }
 
-  #put(document: SourceDocument): void {
-    const { documents } = this.view.get();
-    const index = documents.findIndex(({ documentId }) => documentId === document.documentId);
-    this.#set({ documents: index < 0 ? [document, ...documents] : documents.with(index, document) });
+  #publish(): void {
+    this.#set({ documents: this.#list.items, hasMore: this.#list.hasMore });
   }
 
   #change(key: string, change: Partial<Incoming>): void {
@@ -192,4 +236,8 @@ export class Documents {
 /** True while a document can still become ready. */
 export function isIndexing({ status }: SourceDocument): boolean {
   return status === DocumentStatus.INDEXING || status === DocumentStatus.UNSPECIFIED;
+}
+
+function addedMs({ createTime }: SourceDocument): number {
+  return createTime ? Number(createTime.seconds) * 1000 + createTime.nanos / 1e6 : Number.MAX_SAFE_INTEGER;
 }

@@ -1,6 +1,6 @@
 /**
- * The caller's sessions, last changed first, kept up to date by events. Owns the pages that were read and which sessions
- * run a turn.
+ * The caller's sessions, last changed first, kept up to date by events. Owns what is known of each: the session, and which
+ * of its turns run.
  */
 import type { Client } from "@connectrpc/connect";
 import type {
@@ -12,6 +12,7 @@ import type { Session } from "../../../gen/turnwire/chat/v1/types_pb.js";
 import { toClientError, type TurnwireClientError } from "../errors.js";
 import type { HubLink } from "./hub-link.js";
 import { Observable } from "./observable.js";
+import { PagedList } from "./paged-list.js";
 
 export interface SessionItem {
   readonly sessionId: string;
@@ -27,6 +28,11 @@ export interface SessionListView {
   readonly hasMore: boolean;
 }
 
+interface Known {
+  readonly session: Session;
+  readonly running: ReadonlySet<string>;
+}
+
 const PAGE_SIZE = 50;
 
 export class SessionList {
@@ -37,14 +43,19 @@ export class SessionList {
     hasMore: false,
   });
   readonly #api: Client<typeof ChatService>;
-  readonly #sessions = new Map<string, Session>();
-  readonly #running = new Map<string, Set<string>>();
+  readonly #list: PagedList<Known>;
   readonly #undo: (() => void)[] = [];
-  #nextPageToken = "";
-  #reading: Promise<void> | undefined;
 
   constructor(api: Client<typeof ChatService>, link: HubLink) {
     this.#api = api;
+    this.#list = new PagedList({
+      fetch: async (pageToken) => {
+        const page = await api.listSessions({ pageSize: PAGE_SIZE, pageToken });
+        return { items: page.sessions.map(asRead), nextPageToken: page.nextPageToken };
+      },
+      idOf: ({ session }) => session.sessionId,
+      timeOf: ({ session }) => updateTimeMs(session),
+    });
     this.#undo.push(link.onMessage((message) => this.#onWatch(message)));
     this.#undo.push(link.status.subscribe(() => link.status.get().kind === "online" && void this.reload()));
     void this.reload();
@@ -55,13 +66,12 @@ export class SessionList {
   }
 
   /** Reads the first page anew. */
-  reload(): Promise<void> {
-    this.#reading ??= this.#read("").finally(() => (this.#reading = undefined));
-    return this.#reading;
+  async reload(): Promise<void> {
+    await this.#read(() => this.#list.reload());
   }
 
   async loadMore(): Promise<void> {
-    if (this.#nextPageToken) await this.#read(this.#nextPageToken);
+    await this.#read(() => this.#list.loadMore());
   }
 
   async rename(sessionId: string, title: string): Promise<void> {
@@ -69,35 +79,24 @@ export class SessionList {
       session: { sessionId, title },
       updateMask: { paths: ["title"] },
     });
-    if (session) this.#put(session);
+    if (session) this.#update(session);
     this.#publish();
   }
 
   async delete(sessionId: string): Promise<void> {
     await this.#api.deleteSession({ sessionId });
-    this.#sessions.delete(sessionId);
+    this.#list.remove(sessionId);
     this.#publish();
   }
 
-  async #read(pageToken: string): Promise<void> {
+  async #read(read: () => Promise<void>): Promise<void> {
     try {
-      const page = await this.#api.listSessions({ pageSize: PAGE_SIZE, pageToken });
-      if (pageToken === "") {
-        this.#sessions.clear();
-        this.#running.clear();
-      }
-      for (const session of page.sessions) this.#put(session);
-      this.#nextPageToken = page.nextPageToken;
+      await read();
       this.#publish();
     } catch (thrown) {
-      const state = this.#sessions.size > 0 ? "ready" : "failed";
+      const state = this.#list.size > 0 ? "ready" : "failed";
       this.view.set({ ...this.view.get(), state, error: toClientError(thrown) });
     }
-  }
-
-  #put(session: Session): void {
-    this.#sessions.set(session.sessionId, session);
-    this.#running.set(session.sessionId, new Set(session.activeTurns.map(({ turnId }) => turnId)));
   }
 
   #onWatch({ events, reload }: WatchResponse): void {
@@ -107,40 +106,52 @@ export class SessionList {
   }
 
   #onEvent({ sessionId, event }: SessionEvent): void {
-    const session = this.#sessions.get(sessionId);
+    const known = this.#list.get(sessionId);
     switch (event.case) {
       case "updated":
-        return this.#put(event.value);
+        return this.#update(event.value);
       case "deleted":
-        this.#sessions.delete(sessionId);
-        return;
+        return this.#list.remove(sessionId);
       case "title":
-        if (session) this.#sessions.set(sessionId, { ...session, title: event.value.title });
-        return;
+        if (!known) return void this.reload();
+        return this.#list.put({ ...known, session: { ...known.session, title: event.value.title } });
       case "turnStarted":
-        if (session) this.#running.get(sessionId)?.add(event.value.turnId);
-        else void this.reload(); // a new session
-        return;
-      case "turnEnded":
-        this.#running.get(sessionId)?.delete(event.value.turnId);
-        return;
+        if (!known) return void this.reload(); // a new session
+        return this.#list.put({ ...known, running: new Set(known.running).add(event.value.turnId) });
+      case "turnEnded": {
+        if (!known) return void this.reload();
+        const running = new Set(known.running);
+        running.delete(event.value.turnId);
+        return this.#list.put({ ...known, running });
+      }
       default:
         return;
     }
   }
 
+  /** Takes a session's new form; which turns run, the events of turns tell. */
+  #update(session: Session): void {
+    const known = this.#list.get(session.sessionId);
+    this.#list.put(known ? { ...known, session } : asRead(session));
+  }
+
   #publish(): void {
-    const items = [...this.#sessions.values()]
-      .filter(({ archived }) => !archived)
-      .map((session) => ({
+    const items = this.#list.items
+      .filter(({ session }) => !session.archived)
+      .map(({ session, running }) => ({
         sessionId: session.sessionId,
         title: session.title,
-        updateTimeMs: session.updateTime
-          ? Number(session.updateTime.seconds) * 1000 + session.updateTime.nanos / 1e6
-          : 0,
-        isRunning: (this.#running.get(session.sessionId)?.size ?? 0) > 0,
-      }))
-      .sort((a, b) => b.updateTimeMs - a.updateTimeMs);
-    this.view.set({ state: "ready", error: undefined, items, hasMore: this.#nextPageToken !== "" });
+        updateTimeMs: updateTimeMs(session),
+        isRunning: running.size > 0,
+      }));
+    this.view.set({ state: "ready", error: undefined, items, hasMore: this.#list.hasMore });
   }
+}
+
+function asRead(session: Session): Known {
+  return { session, running: new Set(session.activeTurns.map(({ turnId }) => turnId)) };
+}
+
+function updateTimeMs({ updateTime }: Session): number {
+  return updateTime ? Number(updateTime.seconds) * 1000 + updateTime.nanos / 1e6 : 0;
 }

@@ -1,9 +1,10 @@
 /** The documents that were added while a message is written: they can be searched once they are ready. */
-import { useEffect, useState } from "react";
+import { useState } from "react";
 import { DocumentStatus, type SourceDocument } from "../../../gen/turnwire/chat/v1/types_pb.js";
 import { explainError } from "../../client/explain-error.js";
 import { isIndexing, type DocumentsView, type Incoming } from "../../client/live/documents.js";
 import { usePage } from "../app/page-context.js";
+import { useIndexingProgress } from "../documents/use-indexing-progress.js";
 import { Icon } from "../ui/icon.js";
 import { IconButton } from "../ui/icon-button.js";
 import { useObservable } from "../ui/use-observable.js";
@@ -26,8 +27,6 @@ interface Chip {
   readonly problem: string;
 }
 
-const POLL_MS = 1_000;
-
 /** Follows the files that are added here, from the upload to the index. */
 export function useAddedDocuments(): AddedDocuments {
   const { documents } = usePage();
@@ -35,12 +34,7 @@ export function useAddedDocuments(): AddedDocuments {
   const [keys, setKeys] = useState<readonly string[]>([]);
   const chips = keys.flatMap((key) => chipOf(view, key));
   const isBusy = chips.some(({ state }) => state === "uploading" || state === "indexing");
-  const isIndexingNow = chips.some(({ state }) => state === "indexing");
-  useEffect(() => {
-    if (!isIndexingNow) return;
-    const timer = setInterval(() => void documents.reload(), POLL_MS);
-    return () => clearInterval(timer);
-  }, [documents, isIndexingNow]);
+  useIndexingProgress(chips.some(({ state }) => state === "indexing"));
   return {
     chips,
     isBusy,

@@ -14,19 +14,13 @@ import { useToast } from "../ui/toast.js";
 import { useObservable } from "../ui/use-observable.js";
 import { AddDocuments } from "./add-documents.js";
 import { documentFacts } from "./document-facts.js";
-
-const POLL_MS = 1_000;
+import { useIndexingProgress } from "./use-indexing-progress.js";
 
 export function DocumentsPage() {
   const { documents } = usePage();
   const view = useObservable(documents.view);
   useEffect(() => documents.want(), [documents]);
-  const isBusy = view.documents.some(isIndexing);
-  useEffect(() => {
-    if (!isBusy) return;
-    const timer = setInterval(() => void documents.reload(), POLL_MS);
-    return () => clearInterval(timer);
-  }, [documents, isBusy]);
+  useIndexingProgress(view.documents.some(isIndexing));
 
   const known = new Set(view.documents.map(({ documentId }) => documentId));
   const incoming = view.incoming.filter(({ documentId }) => !known.has(documentId));
