@@ -36,6 +36,8 @@ const MAX_EVENT_BYTES = 256 * 1024;
 /** How often a watcher looks for events by itself, should a wake-up get lost. */
 const LOOK_EVERY_MS = 5_000;
 const LOOK_AGAIN_MS = 500;
+/** Events that were read this often and could not be told are passed over. */
+const MAX_TRIES_TO_TELL = 5;
 
 export interface WatchDeps {
   readonly deps: ChatDeps;
@@ -83,6 +85,8 @@ class Watcher {
   readonly #cursors: ReadonlyMap<string, TurnCursor>;
   readonly #turns: WatchedTurns;
   readonly #life = new AbortController();
+  /** How often events were read since some were told. */
+  #triesToTell = 0;
   #token: string;
   #wake = new AbortController();
   #unsubscribe: () => void = () => undefined;
@@ -133,22 +137,35 @@ class Watcher {
     await this.#follow();
   }
 
-  /** Reads events whenever there may be some. A store that is away is asked again: the turns go on meanwhile. */
+  /**
+   * Reads events whenever there may be some. A store that is away is asked again: the turns go on meanwhile. Events that
+   * cannot be told are passed over after a few tries: the reader is told to read its lists anew.
+   */
   async #follow(): Promise<void> {
-    const { clock, store, logger } = this.#deps;
+    const { clock, logger } = this.#deps;
     let waitMs = LOOK_EVERY_MS;
+    let isWell = true;
     for (;;) {
       await clock.sleep(waitMs, this.#wake.signal).catch(() => undefined); // woken
       if (this.#life.signal.aborted || this.#draining.aborted) return;
       this.#wake = new AbortController();
       try {
-        await this.#take(await store.readSessionEvents(this.#principal, this.#token));
+        await this.#look();
         waitMs = LOOK_EVERY_MS;
+        isWell = true;
       } catch (error) {
-        logger.debug({ err: error }, "events of sessions could not be read, tried again");
+        if (isWell) logger.warn({ err: error }, "events of sessions could not be told, tried again");
+        isWell = false;
         waitMs = LOOK_AGAIN_MS;
       }
     }
+  }
+
+  async #look(): Promise<void> {
+    const events = await this.#deps.store.readSessionEvents(this.#principal, this.#token);
+    const passOver = this.#triesToTell++ >= MAX_TRIES_TO_TELL;
+    await this.#take(passOver ? { ...events, rows: [], missed: true } : events);
+    this.#triesToTell = 0;
   }
 
   /** Tells events and starts the turns that they name. Throws without having moved on. */

@@ -531,6 +531,19 @@ describe("while nothing happens, and at the end", () => {
     await watching.until((told) => told.eventNames(sessionId).includes("turnEnded"));
   });
 
+  test("an event that cannot be told is passed over: reload, and then what comes", async () => {
+    const { watch } = fixture();
+    const yan = { ...ALICE, userId: "yan" };
+    const sessionId = await newSession(yan);
+    const watching = watch({ allSessionEvents: true }, yan);
+    await watching.until(stands);
+    const data = Buffer.from([0xff, 0xff]); // no message of any kind
+    await stores.store.publishSessionEvent(yan, { kind: "title", sessionId, data });
+    await watching.until((told) => told.responses.some((response) => response.reload));
+    const next = await newSession(yan);
+    await watching.until((told) => told.eventNames(next).length > 0);
+  });
+
   test("a token is good for an hour, and events stay longer than that", async () => {
     const { watch } = fixture();
     const first = watch({ allSessionEvents: true });
