@@ -2,12 +2,15 @@
 import { create } from "@bufbuild/protobuf";
 import {
   CountTokensResponseSchema,
+  type Caller,
   type CompletionInput,
   type CountTokensRequest,
   type CountTokensResponse,
 } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
-import { TurnError } from "../lib/errors.js";
+import type { Clock } from "../lib/clock.js";
+import { errorCodeName, TurnError } from "../lib/errors.js";
+import type { Logger } from "../lib/log.js";
 import { countWithTokenizer } from "./accounting/tokenizer.js";
 import { askUpstream } from "./attempts/ask-upstream.js";
 import type { FoundModel, ModelCatalog } from "./model-catalog.js";
@@ -15,11 +18,17 @@ import { Targets } from "./routing/targets.js";
 
 const TIMEOUT_MS = 10_000;
 
+export interface CountDeps {
+  readonly catalog: ModelCatalog;
+  readonly clock: Clock;
+  readonly logger: Logger;
+}
+
 /** Throws MODEL_NOT_FOUND. A provider that fails to count does not fail the call: an estimate is given. */
 export async function countTokens(
   request: CountTokensRequest,
-  catalog: ModelCatalog,
-  caller: AbortSignal,
+  deps: CountDeps,
+  signal: AbortSignal,
 ): Promise<CountTokensResponse> {
   const { input } = request;
   if (!input) {
@@ -28,32 +37,37 @@ export async function countTokens(
       details: { field: "input" },
     });
   }
-  const { first } = await Targets.of({ ...request, fallbackModelIds: [] }, catalog, caller);
-  const told = await providerCount(request, input, first, caller);
+  const { first } = await Targets.of({ ...request, fallbackModelIds: [] }, deps.catalog, signal);
+  const told = await providerCount(request.caller, input, first, deps, signal);
   if (told !== undefined) return create(CountTokensResponseSchema, { tokens: told });
-  const tokens = await countWithTokenizer(input, caller);
+  const tokens = await countWithTokenizer(input, signal);
   return create(CountTokensResponseSchema, { tokens, estimated: true });
 }
 
 async function providerCount(
-  request: CountTokensRequest,
+  caller: Caller | undefined,
   input: CompletionInput,
   { model, upstream }: FoundModel,
-  caller: AbortSignal,
+  { clock, logger }: CountDeps,
+  signal: AbortSignal,
 ): Promise<number | undefined> {
   const { provider } = upstream;
   if (!provider.countTokens) return undefined;
   const count = provider.countTokens.bind(provider);
-  const signal = AbortSignal.any([caller, AbortSignal.timeout(TIMEOUT_MS)]);
   try {
     return await askUpstream(
-      upstream,
-      (apiKey) =>
-        count({ model, input, signal, caller: request.caller, ...(apiKey !== undefined && { apiKey }) }),
+      {
+        ...{ upstream, clock, timeoutMs: TIMEOUT_MS },
+        ask: (apiKey, signal) =>
+          count({ model, input, signal, caller, ...(apiKey !== undefined && { apiKey }) }),
+      },
       signal,
     );
-  } catch {
-    caller.throwIfAborted();
-    return undefined; // counted by the tokenizer then
+  } catch (error) {
+    signal.throwIfAborted();
+    const { code, message } = TurnError.from(error);
+    const facts = { provider: upstream.name, model: model.id, code: errorCodeName(code), failure: message };
+    logger.warn(facts, "a provider could not count tokens: they are estimated");
+    return undefined;
   }
 }

@@ -6,6 +6,7 @@ import {
   type EmbedResponse,
 } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { ErrorCode, UsageSchema } from "../../gen/turnwire/packet/v1/common_pb.js";
+import type { Clock } from "../lib/clock.js";
 import { TurnError } from "../lib/errors.js";
 import { TokenEstimate, withCost } from "./accounting/usage.js";
 import { askUpstream } from "./attempts/ask-upstream.js";
@@ -18,13 +19,12 @@ const TIMEOUT_MS = 60_000;
 /** Throws MODEL_NOT_FOUND, NOT_BUILT for a model that cannot embed, and the provider's failure. */
 export async function embed(
   request: EmbedRequest,
-  catalog: ModelCatalog,
-  caller: AbortSignal,
+  { catalog, clock }: { readonly catalog: ModelCatalog; readonly clock: Clock },
+  signal: AbortSignal,
 ): Promise<EmbedResponse> {
-  const { modelId, inputs } = request;
-  const signal = AbortSignal.any([caller, AbortSignal.timeout(TIMEOUT_MS)]);
+  const { caller, modelId, inputs } = request;
   const found = await catalog.find(modelId, signal);
-  if (!found || !mayUse(found.model.access, request.caller)) throw noSuchModel(modelId);
+  if (!found || !mayUse(found.model.access, caller)) throw noSuchModel(modelId);
   const { model, upstream } = found;
   const { provider } = upstream;
   if (!provider.embed) {
@@ -35,9 +35,11 @@ export async function embed(
   }
   const ask = provider.embed.bind(provider);
   const { vectors, inputTokens } = await askUpstream(
-    upstream,
-    (apiKey) =>
-      ask({ model, inputs, signal, caller: request.caller, ...(apiKey !== undefined && { apiKey }) }),
+    {
+      ...{ upstream, clock, timeoutMs: TIMEOUT_MS },
+      ask: (apiKey, signal) =>
+        ask({ model, inputs, signal, caller, ...(apiKey !== undefined && { apiKey }) }),
+    },
     signal,
   );
   if (vectors.length !== inputs.length) throw new TurnError(ErrorCode.UPSTREAM_MALFORMED);

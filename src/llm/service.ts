@@ -119,8 +119,9 @@ export function createLlmService(deps: LlmServiceDeps): LlmService {
     },
     prepareCompletion: async (request) => prepareCompletion(request),
     countTokens: (request, { signal }) =>
-      withGeneration(({ catalog }) => countTokens(request, catalog, signal)),
-    embed: (request, { signal }) => withGeneration(({ catalog }) => embed(request, catalog, signal)),
+      withGeneration(({ catalog }) => countTokens(request, { catalog, clock, logger }, signal)),
+    embed: (request, { signal }) =>
+      withGeneration(({ catalog }) => embed(request, { catalog, clock }, signal)),
     listModels: (request, { signal }) =>
       withGeneration(async ({ catalog }) => {
         const models = await catalog.list(signal);

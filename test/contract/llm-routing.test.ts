@@ -11,7 +11,9 @@ import {
   type CompletionDelta,
 } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
-import type { Logger } from "../../src/lib/log.js";
+import { silentLogger, type Logger } from "../../src/lib/log.js";
+import { embed } from "../../src/llm/embed.js";
+import { Generation } from "../../src/llm/generation.js";
 import { foldDeltas } from "../support/completion-result.js";
 import {
   collectDeltas,
@@ -441,6 +443,45 @@ describe("access, prices, plain calls", () => {
     await expect(
       peer.client.unary("embed", create(EmbedRequestSchema, { modelId: "demo", inputs: ["x"] }), { signal }),
     ).rejects.toMatchObject({ code: ErrorCode.NOT_BUILT });
+  });
+
+  test("embeddings that never come - stalled, after their time; enough of them, and the provider is left alone", async () => {
+    const clock = new ManualClock();
+    // Without gRPC in between, whose client asks again.
+    const generation = new Generation(config("", ", limits: { breakerFailures: 2 }"), {
+      ...{ clock, logger: silentLogger },
+    });
+    opened.push(() => generation.close());
+    const request = create(EmbedRequestSchema, { modelId: "a", inputs: ["x"] });
+    const ask = () => embed(request, { catalog: generation.catalog, clock }, new AbortController().signal);
+    for (const [name, script] of [
+      ["no headers", [gate("no headers"), never]],
+      ["half a body", [status(200), send(`{"data":[`), gate("half a body"), never]],
+    ] as const) {
+      first.reply([...script]);
+      const call = ask();
+      call.catch(() => undefined);
+      await first.reached(name);
+      clock.advance(60_000);
+      await expect(call).rejects.toMatchObject({ code: ErrorCode.UPSTREAM_STALLED });
+      await first.requests.at(-1)!.closed;
+    }
+    await expect(ask()).rejects.toMatchObject({
+      ...{ code: ErrorCode.UPSTREAM_UNAVAILABLE, details: { not_asked: "breaker" } },
+    });
+    expect(clock.sleeping).toBe(0);
+  });
+
+  test("a provider that refuses to count - an estimate, and a line in the log", async () => {
+    const lines: string[] = [];
+    const yaml = `providers: [{ name: c, api: anthropic-messages, baseUrl: "${first.url}", apiKeyEnv: KEY_A, models: [a] }]`;
+    const peer = await peerWith(llmConfig(yaml, KEYS), { logger: logTo(lines) });
+    first.reply([status(401), send(JSON.stringify({ error: { message: `bad key ${KEYS.KEY_A}` } }))]);
+    const request = create(CountTokensRequestSchema, { input: completionRequest("a").input! });
+    const answer = await peer.client.unary("countTokens", request, { signal: new AbortController().signal });
+    expect(answer).toMatchObject({ tokens: 5, estimated: true });
+    expect(lines.join()).toContain("UPSTREAM_AUTH");
+    expect(lines.join()).not.toContain(KEYS.KEY_A);
   });
 
   test("tokens are counted without asking the model, and marked as an estimate", async () => {

@@ -11,7 +11,8 @@ export class CallClock {
   readonly #timer = new AbortController();
   #expired: TurnError | undefined;
 
-  constructor(clock: Clock, totalMs: number, caller: AbortSignal) {
+  /** `late`: what the end of the time means. Default: DEADLINE_EXCEEDED. */
+  constructor(clock: Clock, totalMs: number, caller: AbortSignal, late = deadlineExceeded) {
     this.#clock = clock;
     this.#caller = caller;
     this.#endMs = clock.monotonicMs() + totalMs;
@@ -19,9 +20,7 @@ export class CallClock {
     caller.addEventListener("abort", this.#onLeave, { once: true });
     clock.sleep(totalMs, this.#timer.signal).then(
       () => {
-        this.#expired = new TurnError(ErrorCode.DEADLINE_EXCEEDED, {
-          message: "the model call took longer than it may, all attempts together",
-        });
+        this.#expired = late();
         this.#call.abort(this.#expired);
       },
       () => undefined, // the call was over before
@@ -49,4 +48,10 @@ export class CallClock {
   }
 
   readonly #onLeave = (): void => this.#call.abort(this.#caller.reason);
+}
+
+function deadlineExceeded(): TurnError {
+  return new TurnError(ErrorCode.DEADLINE_EXCEEDED, {
+    message: "the model call took longer than it may, all attempts together",
+  });
 }
