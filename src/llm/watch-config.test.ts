@@ -1,4 +1,4 @@
-import { mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
@@ -80,6 +80,18 @@ test("W2 a key in a file of its own that changes, and a file that is gone and co
   write("d");
   await look();
   expect(models().at(-1)).toBe("d");
+});
+
+test("W2 a file that cannot be looked at is a state like any other: said once, and taken when it is back", async () => {
+  rmSync(file);
+  symlinkSync(file, file); // ELOOP, whoever looks
+  await look();
+  await look();
+  expect([applied.length, said]).toEqual([0, [false]]);
+  rmSync(file);
+  write("e");
+  await look();
+  expect([models(), said]).toEqual([["e"], [false, true]]);
 });
 
 test("reload reads at once, changed or not; a closed watch looks no more", async () => {

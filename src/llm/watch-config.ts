@@ -1,7 +1,7 @@
 /**
  * Reads the configuration again when it changes. Owns what was seen of its files last.
  * W1 a configuration that cannot be used changes nothing: the one before stays, and it is said. W2 a change is seen however the
- * file was replaced, keys in files of their own included. W3 each state of the files is read once, `reload` apart.
+ * file was replaced, keys in files of their own included, and however it got out of reach and back. W3 each state of the files is read once, `reload` apart.
  */
 import { statSync } from "node:fs";
 import type { Clock } from "../lib/clock.js";
@@ -64,7 +64,11 @@ export function watchConfig(options: WatchConfigOptions): ConfigWatch {
     }
   }
 
-  watch().catch(() => undefined); // closed
+  watch().catch((error: unknown) => {
+    if (closed.signal.aborted) return;
+    logger.error({ err: error }, "the configuration is watched no more: SIGHUP still reads it again");
+    options.said(false);
+  });
   return { reload, close: () => closed.abort() };
 }
 
@@ -72,8 +76,17 @@ export function watchConfig(options: WatchConfigOptions): ConfigWatch {
 function stampOf(files: readonly string[]): string {
   return files
     .map((file) => {
-      const stats = statSync(file, { bigint: true, throwIfNoEntry: false });
-      return stats ? `${stats.ino}:${stats.size}:${stats.mtimeNs}:${stats.ctimeNs}` : "-";
+      try {
+        const stats = statSync(file, { bigint: true });
+        return `${stats.ino}:${stats.size}:${stats.mtimeNs}:${stats.ctimeNs}`;
+      } catch (error) {
+        return codeOf(error); // gone or out of reach: a state like any other
+      }
     })
     .join("\n");
+}
+
+function codeOf(error: unknown): string {
+  const code = (error as { readonly code?: unknown } | null)?.code;
+  return typeof code === "string" ? code : "unknown";
 }
