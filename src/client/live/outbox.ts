@@ -33,7 +33,7 @@ export interface Draft {
     readonly mediaType: string;
   }[];
   readonly position: SendPosition;
-  /** Models, settings and options: passed through to `send`. */
+  /** What a conversation that it makes begins with: passed through to `send`. */
   readonly settings: unknown;
 }
 

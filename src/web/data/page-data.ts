@@ -25,7 +25,7 @@ import { followAccount, readAccount, type Account } from "./account.js";
 import { outboxPrefix, outboxStorage } from "./outbox-storage.js";
 import { connectHub } from "./connect-hub.js";
 import { readPageConfig, type PageConfig } from "./page-config.js";
-import { toModels, toSessionSettings, toTurnOptions, type ChatSettings } from "./settings.js";
+import { toSessionSettings, type ChatSettings } from "./settings.js";
 import { createPageTransport } from "./transport.js";
 
 /** What may be chosen in a conversation. */
@@ -149,18 +149,14 @@ export class PageData {
   }
 
   #toRequest(entry: OutboxEntry): StartTurnRequest {
-    const settings = entry.settings as ChatSettings;
     const isNew = isNewConversation(entry.conversation);
-    const defaultModel = this.catalogue.get().models.find(({ isDefault }) => isDefault)?.modelId ?? "";
     return create(StartTurnRequestSchema, {
       requestId: entry.requestId,
       sessionId: isNew ? "" : entry.conversation,
       text: entry.text,
       attachments: entry.attachments.map((attachment) => create(AttachmentSchema, attachment)),
       position: toPosition(entry),
-      models: toModels(settings, defaultModel),
-      options: toTurnOptions(settings),
-      newSession: isNew ? toSessionSettings(settings) : undefined,
+      newSession: isNew ? toSessionSettings(entry.settings as ChatSettings) : undefined,
     });
   }
 }

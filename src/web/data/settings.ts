@@ -1,15 +1,15 @@
-/** The settings of a conversation as the page edits them, and how they travel in sends and sessions. */
+/**
+ * The settings of a conversation as the page edits them. They live in its session, which a first send makes with them;
+ * sends themselves carry none, so that what only other clients edit holds for them too.
+ */
 import { create } from "@bufbuild/protobuf";
 import {
-  ModelSelectionSchema,
   SessionSettingsSchema,
   ToolSelectionSchema,
   TurnOptionsSchema,
-  type ModelSelection,
   type SessionSettings,
-  type TurnOptions,
 } from "../../../gen/turnwire/chat/v1/types_pb.js";
-import { ReasoningEffort, SamplingSchema } from "../../../gen/turnwire/packet/v1/common_pb.js";
+import { ReasoningEffort, SamplingSchema, type Sampling } from "../../../gen/turnwire/packet/v1/common_pb.js";
 
 /** Plain values: kept as JSON in the outbox and in the browser's storage. */
 export interface ChatSettings {
@@ -45,37 +45,21 @@ export function settingsOf(settings: SessionSettings | undefined): ChatSettings 
 
 /** The session's settings with these in them; what the page does not edit stays. */
 export function toSessionSettings(settings: ChatSettings, kept?: SessionSettings): SessionSettings {
-  const { modelIds, reasoningEffort, systemPrompt } = settings;
+  const { modelIds, reasoningEffort, temperature, toolIds, systemPrompt } = settings;
   return {
     ...(kept ?? create(SessionSettingsSchema)),
     modelIds: [...modelIds],
     reasoningEffort,
     systemPrompt,
-    sampling: samplingOf(settings),
+    sampling: samplingOf(temperature, kept?.sampling),
     defaults: {
       ...(kept?.defaults ?? create(TurnOptionsSchema)),
-      allowedTools: toTurnOptions(settings).allowedTools,
+      allowedTools: toolIds && create(ToolSelectionSchema, { toolIds: [...toolIds] }),
     },
   };
 }
 
-/** The lanes of a send. Empty = as the service does by default. */
-export function toModels(settings: ChatSettings, defaultModelId: string): ModelSelection[] {
-  const { modelIds, reasoningEffort, temperature } = settings;
-  const isPlain = reasoningEffort === ReasoningEffort.UNSPECIFIED && temperature === undefined;
-  const ids = modelIds.length > 0 || isPlain || !defaultModelId ? modelIds : [defaultModelId];
-  return ids.map((modelId) =>
-    create(ModelSelectionSchema, { modelId, reasoningEffort, sampling: samplingOf(settings) }),
-  );
-}
-
-/** The options of a send. */
-export function toTurnOptions({ toolIds }: ChatSettings): TurnOptions {
-  return create(TurnOptionsSchema, {
-    allowedTools: toolIds && create(ToolSelectionSchema, { toolIds: [...toolIds] }),
-  });
-}
-
-function samplingOf({ temperature }: ChatSettings) {
-  return temperature === undefined ? undefined : create(SamplingSchema, { temperature });
+function samplingOf(temperature: number | undefined, kept: Sampling | undefined): Sampling | undefined {
+  if (temperature === undefined && !kept) return undefined;
+  return { ...(kept ?? create(SamplingSchema)), temperature };
 }
