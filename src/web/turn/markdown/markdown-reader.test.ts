@@ -184,6 +184,17 @@ describe("MarkdownReader", () => {
     },
   );
 
+  it.each(["a.", "[", "![", "[a](", "*a", "_a", "`a``", "~~a", "<a", "a@"])(
+    "reads a text of many %j quickly, and shows all of it",
+    (sign) => {
+      const text = `${sign.repeat(60_000 / sign.length)} **end**`;
+      const began = performance.now();
+      const blocks = new MarkdownReader().read(text, false);
+      expect(performance.now() - began).toBeLessThan(1_000);
+      expect(JSON.stringify(blocks.map(({ token }) => token))).toContain(sign.repeat(1_000));
+    },
+  );
+
   it("reads only the open end again", () => {
     const paragraph = "words and **more** words, as they come in an answer\n\n";
     const cost = (paragraphs: number): number => {

@@ -24,6 +24,9 @@ const NO_BLOCKS: readonly MarkdownBlock[] = [];
 /** An open end that takes longer than this, milliseconds, twice in a row, is shown as it is until the text has ended. */
 const SLOW_MS = 200;
 
+/** Longer than any word or address that people read. */
+const LONG_WORD = /\S{2000}/;
+
 /** Reads one text as it grows. */
 export class MarkdownReader {
   #closedText = "";
@@ -92,8 +95,17 @@ function withoutReturns(text: string): string {
   return text.includes("\r") ? text.replace(/\r\n?/g, "\n") : text;
 }
 
+/** marked takes quadratic time for long runs without a space (it looks for addresses in them): such a text is shown as it is. */
+class BoundedLexer extends Lexer {
+  override inlineTokens(src: string, tokens: Token[] = []): Token[] {
+    if (!LONG_WORD.test(src)) return super.inlineTokens(src, tokens);
+    tokens.push({ type: "escape", raw: src, text: src });
+    return tokens;
+  }
+}
+
 function lex(source: string, definitions: Definitions): TokensList {
-  const lexer = new Lexer({ gfm: true });
+  const lexer = new BoundedLexer({ gfm: true });
   lexer.tokens.links = { ...definitions };
   try {
     return lexer.lex(source);
