@@ -63,6 +63,7 @@ export interface ConversationDeps {
 
 /** Reads at the same time, of what a page of messages leaves out. */
 const MAX_READS = 4;
+const MAX_PAGE_SIZE = 1_000;
 
 const EMPTY: ConversationView = {
   state: "loading",
@@ -94,6 +95,7 @@ export class Conversation {
   #hasMore = false;
   #reading: Promise<void> | undefined;
   #readAgain = false;
+  #readingOlder: Promise<void> | undefined;
 
   constructor(sessionId: string, deps: ConversationDeps) {
     this.sessionId = sessionId;
@@ -152,20 +154,25 @@ export class Conversation {
     }
   }
 
-  /** Reads older messages. */
-  async loadOlder(): Promise<void> {
-    const oldest = this.view.get().exchanges[0]?.user.messageId;
-    if (!oldest || !this.#hasMore) return;
-    let pageToken = "";
-    do {
-      const page = await this.#deps.api.listMessages({
-        sessionId: this.sessionId,
-        ancestorsOf: oldest,
-        pageToken,
-      });
+  /** Reads the older messages of the branch; another call meanwhile is the same one. */
+  loadOlder(): Promise<void> {
+    this.#readingOlder ??= this.#readOlder().finally(() => (this.#readingOlder = undefined));
+    return this.#readingOlder;
+  }
+
+  /** The service gives a branch from its root on: only the whole of it joins what is shown. */
+  async #readOlder(): Promise<void> {
+    const ancestorsOf = this.view.get().exchanges[0]?.user.messageId;
+    if (!ancestorsOf || !this.#hasMore) return;
+    const { sessionId } = this;
+    const { signal } = this.#abort;
+    for (let pageToken = ""; ;) {
+      const query = { sessionId, ancestorsOf, pageToken, pageSize: MAX_PAGE_SIZE };
+      const page = await this.#deps.api.listMessages(query, { signal });
       this.#tree.add(page.messages);
       pageToken = page.nextPageToken;
-    } while (pageToken);
+      if (!pageToken) break;
+    }
     this.#hasMore = false;
     this.#publish();
   }

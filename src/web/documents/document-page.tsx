@@ -12,7 +12,7 @@ export function DocumentPage({
   readonly documentId: string;
   readonly at: number | undefined;
 }) {
-  const { document, text, hasMore, isLoading, error, loadMore } = useDocumentText(documentId, at ?? 0);
+  const { document, offset, text, hasMore, isLoading, error, loadMore } = useDocumentText(documentId, at);
   return (
     <div className="page-scroll" tabIndex={-1}>
       <div className="page-column">
@@ -27,7 +27,7 @@ export function DocumentPage({
           </header>
         )}
         {isLoading && !text && <p className="waiting-line">Reading the document</p>}
-        <DocumentText text={text} from={at} to={at === undefined ? undefined : endOfParagraph(text, at)} />
+        {text && <DocumentText text={text} offset={offset} from={at} to={undefined} hasMore={hasMore} />}
         {hasMore && !isLoading && (
           <button type="button" className="button" onClick={loadMore}>
             Read on
@@ -36,13 +36,4 @@ export function DocumentPage({
       </div>
     </div>
   );
-}
-
-const LONGEST_MARK = 600;
-
-/** A place without an end marks the line that it is in. */
-function endOfParagraph(text: string, at: number): number {
-  const points = [...text.slice(0, (at + LONGEST_MARK) * 2)].slice(at, at + LONGEST_MARK);
-  const end = points.indexOf("\n", 1);
-  return at + (end < 0 ? points.length : end);
 }

@@ -2,48 +2,47 @@ import { useEffect, useMemo, useRef } from "react";
 
 export interface DocumentTextProps {
   readonly text: string;
-  /** The passage to show, in code points; undefined = from the beginning. */
+  /** Where the text begins in the document, in code points. */
+  readonly offset: number;
+  /** The passage to mark, in code points of the document. No beginning = none, no end = the paragraph. */
   readonly from: number | undefined;
   readonly to: number | undefined;
+  readonly hasMore: boolean;
 }
 
-/** Letters that are drawn around the passage; the whole text of a large document would stop the page. */
-const AROUND = 60_000;
-
 /** A document's plain text, with a passage marked and brought into view. */
-export function DocumentText({ text, from, to }: DocumentTextProps) {
+export function DocumentText({ text, offset, from, to, hasMore }: DocumentTextProps) {
   const mark = useRef<HTMLElement>(null);
-  const parts = useMemo(() => cut(text, from, to), [text, from, to]);
+  const [start, end] = useMemo(() => placeOf(text, offset, from, to), [text, offset, from, to]);
+  const hasPassage = end > start;
   useEffect(() => {
     mark.current?.scrollIntoView({ block: "center" });
-  }, [parts]);
+  }, [hasPassage, offset, from, to]); // not when more of the text has come
   return (
     <div className="document-text">
-      {parts.isCutBefore && <p className="cut">The text before this is not shown.</p>}
-      {parts.before}
-      {parts.passage && (
+      {offset > 0 && <p className="cut">The text before this is not shown.</p>}
+      {text.slice(0, start)}
+      {hasPassage && (
         <mark ref={mark} tabIndex={-1}>
-          {parts.passage}
+          {text.slice(start, end)}
         </mark>
       )}
-      {parts.after}
-      {parts.isCutAfter && <p className="cut">The text goes on.</p>}
+      {text.slice(end)}
+      {hasMore && <p className="cut">The text goes on.</p>}
     </div>
   );
 }
 
-function cut(text: string, from: number | undefined, to: number | undefined) {
-  const start = from === undefined ? 0 : unitsOf(text, from);
-  const end = from === undefined ? 0 : Math.max(start, unitsOf(text, to ?? from));
-  const first = Math.max(0, start - AROUND);
-  const last = Math.min(text.length, end + AROUND * 2);
-  return {
-    before: text.slice(first, start),
-    passage: text.slice(start, end),
-    after: text.slice(end, last),
-    isCutBefore: first > 0,
-    isCutAfter: last < text.length,
-  };
+const LONGEST_PARAGRAPH = 600;
+
+/** Where the passage is in the text, in the string's own units. */
+function placeOf(text: string, offset: number, from: number | undefined, to: number | undefined) {
+  if (from === undefined) return [0, 0] as const;
+  const start = unitsOf(text, from - offset);
+  if (to !== undefined) return [start, unitsOf(text, to - offset)] as const;
+  const paragraph = text.slice(start, start + LONGEST_PARAGRAPH);
+  const length = paragraph.indexOf("\n", 1);
+  return [start, start + (length < 0 ? paragraph.length : length)] as const;
 }
 
 /** Where a code point stands in a string's own units. */

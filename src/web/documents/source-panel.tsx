@@ -75,7 +75,7 @@ export function SourcePanel({
 /** The document around the passage; the passage alone where the document cannot be read. */
 function WholeText({ documentId, document }: { readonly documentId: string; readonly document: Document }) {
   const { startChar, endChar, snippet } = document;
-  const read = useDocumentText(documentId, endChar);
+  const read = useDocumentText(documentId, startChar, endChar);
   if (read.error)
     return snippet ? (
       <p className="document-text is-snippet">{snippet}</p>
@@ -83,5 +83,13 @@ function WholeText({ documentId, document }: { readonly documentId: string; read
       <ErrorNotice error={read.error} />
     );
   if (!read.text && read.isLoading) return <p className="waiting-line">Reading the document</p>;
-  return <DocumentText text={read.text} from={startChar} to={endChar} />;
+  return (
+    <DocumentText
+      text={read.text}
+      offset={read.offset}
+      from={startChar}
+      to={endChar}
+      hasMore={read.hasMore}
+    />
+  );
 }
