@@ -1,11 +1,8 @@
 /** The port of the documents' rows: what the service and the ingest need of Postgres. Reads and writes are per principal. */
 import type { DocumentFailure, DocumentStatus } from "../../gen/turnwire/chat/v1/types_pb.js";
-import type { Principal } from "../lib/rpc/service-binding.js";
+import type { Owner } from "../lib/rpc/service-binding.js";
 import type { Page, Paged } from "../store/store.js";
 import type { Passage } from "./chunker.js";
-
-/** Whose a document is. */
-export type Owner = Pick<Principal, "tenantId" | "userId">;
 
 /** Kind of origin. */
 export type DocumentSource = "text" | "upload" | "web";

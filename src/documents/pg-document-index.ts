@@ -13,9 +13,10 @@
  * S4 no search counts more than MAX_COUNTED words, however long its query is and however many languages it is read in.
  * S5 what one document may have in a result is cut before anything else is: no document hides another by its length.
  */
+import type { Owner } from "../lib/rpc/service-binding.js";
 import type { Channel, Queryable } from "../store/db.js";
 import { DocumentStatus } from "../../gen/turnwire/chat/v1/types_pb.js";
-import type { DocumentSource, Owner } from "./document-store.js";
+import type { DocumentSource } from "./document-store.js";
 import { ABOUT_MARK, ownerTerm, quoteTerm, spaceOut } from "./terms.js";
 
 /** What narrows a search; all that is set must hold. */

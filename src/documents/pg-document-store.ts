@@ -1,5 +1,6 @@
 /** The documents' rows and passages in Postgres: adding, showing, cancelling, deleting. Indexing is pg-document-work.ts. */
 import { DocumentStatus } from "../../gen/turnwire/chat/v1/types_pb.js";
+import type { Owner } from "../lib/rpc/service-binding.js";
 import type { Channel, Queryable } from "../store/db.js";
 import { lockOwner } from "../store/owner-key.js";
 import { pageSize, startAfter, toPage } from "../store/page-token.js";
@@ -20,7 +21,6 @@ import type {
   DocumentRow,
   DocumentStore,
   NewDocument,
-  Owner,
   TextPart,
 } from "./document-store.js";
 import { workMethods } from "./pg-document-work.js";

@@ -1,9 +1,10 @@
 /** What a worker does with a document while it has a lease on it. Every write names the lease. */
 import { DocumentStatus, type DocumentFailure } from "../../gen/turnwire/chat/v1/types_pb.js";
+import type { Owner } from "../lib/rpc/service-binding.js";
 import type { Channel } from "../store/db.js";
 import type { Passage } from "./chunker.js";
 import { COLUMNS, INDEXING, removePassages, toRow, type Apply, type RawDocument } from "./document-rows.js";
-import type { DocumentRow, DocumentStore, Lease, Owner, ReadDocument } from "./document-store.js";
+import type { DocumentRow, DocumentStore, Lease, ReadDocument } from "./document-store.js";
 import { ABOUT_MARK, hasUnspaced, ownerTerm, repeatedWords, spaceOut } from "./terms.js";
 
 type WorkMethods = Pick<

@@ -3,10 +3,11 @@ import { DocumentFailure } from "../../gen/turnwire/chat/v1/types_pb.js";
 import { FetchFailure } from "../egress/fetch-failure.js";
 import type { SafeFetch } from "../egress/safe-fetch.js";
 import type { Extractor } from "../extract/extractor.js";
+import { mediaTypeOnly } from "../extract/media-type.js";
 import { wellFormed } from "../lib/text.js";
 import type { Store } from "../store/store.js";
 import type { DocumentStore, Lease } from "./document-store.js";
-import { kindOf, mediaTypeOnly, textDecoderFor, type SourceKind } from "./source-kind.js";
+import { kindOf, textDecoderFor, type SourceKind } from "./source-kind.js";
 import { UnreadableDocument, unreadableFrom } from "./unreadable.js";
 
 export interface SourceDeps {

@@ -2,14 +2,10 @@
 import { isUtf8 } from "node:buffer";
 import { DocumentFailure } from "../../gen/turnwire/chat/v1/types_pb.js";
 import { decodeUtf8, labelOf } from "../extract/charset.js";
+import { isHtml, isText, isUnnamed, looksLikeHtml, mediaTypeOnly } from "../extract/media-type.js";
 import { UnreadableDocument } from "./unreadable.js";
 
 export type SourceKind = "text" | "html" | "pdf";
-
-const TEXT_TYPES =
-  /^(text\/|application\/(json|xml|yaml|x-yaml|toml|x-ndjson|sql|markdown|[\w.-]{1,80}\+(json|xml|yaml))$)/;
-const HTML_TYPES = /^(text\/html|application\/xhtml\+xml)$/;
-const UNNAMED = /^(application\/octet-stream|binary\/octet-stream)?$/;
 
 /** Throws UnreadableDocument for what is none of the three. `contentType` may be empty. */
 export function kindOf(contentType: string, name: string, head: Uint8Array): SourceKind {
@@ -23,10 +19,10 @@ export function kindOf(contentType: string, name: string, head: Uint8Array): Sou
     );
   const wide = /^(\u00ff\u00fe|\u00fe\u00ff)/.test(start); // UTF-16 is full of zeros
   if (start.startsWith("PK\u0003\u0004") || (start.includes("\0") && !wide)) throw unsupported(type);
-  if (HTML_TYPES.test(type)) return "html";
-  if (type !== "" && !UNNAMED.test(type) && !TEXT_TYPES.test(type)) throw unsupported(type);
-  const looksHtml = /^\s{0,100}<(!doctype html|html|head|body)[\s>]/i.test(start) || /\.x?html?$/i.test(name);
-  return looksHtml && (UNNAMED.test(type) || type === "text/plain") ? "html" : "text";
+  if (isHtml(type)) return "html";
+  if (!isUnnamed(type) && !isText(type)) throw unsupported(type);
+  const looksHtml = looksLikeHtml(start) || /\.x?html?$/i.test(name);
+  return looksHtml && (isUnnamed(type) || type === "text/plain") ? "html" : "text";
 }
 
 /** A decoder for text of which `head` is the beginning, or all: byte order mark, then the header, then UTF-8 if it is that. */
@@ -43,14 +39,8 @@ export function textDecoderFor(contentType: string, head: Uint8Array, isAll: boo
   return new TextDecoder(utf8 ? "utf-8" : "windows-1252");
 }
 
-/** Without parameters, lower case. */
-export function mediaTypeOnly(contentType: string): string {
-  return contentType.split(";")[0]!.trim().toLowerCase();
-}
-
 function unsupported(type: string): UnreadableDocument {
-  const what =
-    type === "" || UNNAMED.test(type) ? "This kind of file" : `A file of type ${type.slice(0, 100)}`;
+  const what = isUnnamed(type) ? "This kind of file" : `A file of type ${type.slice(0, 100)}`;
   return new UnreadableDocument(
     DocumentFailure.UNSUPPORTED_TYPE,
     `${what} cannot be read. Add it as PDF, HTML, Markdown or plain text.`,

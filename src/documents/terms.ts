@@ -1,9 +1,9 @@
 /** What is put into the full-text index beside the words themselves. Pure. */
 import { createHash } from "node:crypto";
+import type { Owner } from "../lib/rpc/service-binding.js";
+import { UNSPACED } from "../lib/unspaced.js";
 
-/** Characters of scripts that write without spaces: Chinese, Japanese, Thai, Lao, Khmer, Burmese. */
-const UNSPACED =
-  /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}\p{Script=Lao}\p{Script=Khmer}\p{Script=Myanmar}ー]+/gu;
+const UNSPACED_RUN = new RegExp(`${UNSPACED}+`, "gu");
 
 /** Suffix of the terms that say: the passage is about this word, it stands there several times or in a heading. */
 export const ABOUT_MARK = "\ue000";
@@ -11,12 +11,12 @@ const OWNER_MARK = "\ue001";
 
 /** True for texts that `spaceOut` changes. */
 export function hasUnspaced(text: string): boolean {
-  return text.search(UNSPACED) >= 0;
+  return text.search(UNSPACED_RUN) >= 0;
 }
 
 /** Cuts runs of unspaced script into overlapping pairs, so that an index of words finds parts of them: 東京都 -> 東京 京都. */
 export function spaceOut(text: string): string {
-  return text.replace(UNSPACED, (run) => {
+  return text.replace(UNSPACED_RUN, (run) => {
     const characters = [...run];
     if (characters.length < 2) return ` ${run} `;
     const pairs = characters.slice(1).map((character, index) => characters[index]! + character);
@@ -35,13 +35,7 @@ export function repeatedWords(text: string): string {
 }
 
 /** The term that stands on every passage of an owner: a search intersects with it inside the index. */
-export function ownerTerm({
-  tenantId,
-  userId,
-}: {
-  readonly tenantId: string;
-  readonly userId: string;
-}): string {
+export function ownerTerm({ tenantId, userId }: Owner): string {
   const hash = createHash("sha256")
     .update(JSON.stringify([tenantId, userId]))
     .digest("base64url");

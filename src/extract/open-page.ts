@@ -5,6 +5,7 @@ import type { BodyLimits } from "../egress/body.js";
 import { decodeText } from "./charset.js";
 import type { ExtractedText } from "./extracted-text.js";
 import type { Extractor } from "./extractor.js";
+import { isHtml, isText, isUnnamed, looksLikeHtml, mediaTypeOnly } from "./media-type.js";
 import { cutChars } from "../lib/text.js";
 
 /** A page as text. */
@@ -40,7 +41,7 @@ export async function openPage(
     truncated: extracted.truncated || fetched.truncated,
     url: fetched.url.href,
     contentType:
-      mediaType(fetched.contentType) ||
+      mediaTypeOnly(fetched.contentType) ||
       (kind === "pdf" ? "application/pdf" : kind === "html" ? "text/html" : "text/plain"),
   };
 }
@@ -68,8 +69,8 @@ async function extract(
 
 /** A PDF cut short cannot be read; text cut short can. What the header calls something else is looked at like text. */
 function limitsFor(contentType: string, url: URL): BodyLimits {
-  const type = mediaType(contentType);
-  const unnamed = type === "" || type === "application/octet-stream" || type === "binary/octet-stream";
+  const type = mediaTypeOnly(contentType);
+  const unnamed = isUnnamed(type);
   if (type === "application/pdf" || (unnamed && url.pathname.toLowerCase().endsWith(".pdf"))) {
     return { maxBytes: MAX_PDF_BYTES, beyond: "fail" };
   }
@@ -79,26 +80,15 @@ function limitsFor(contentType: string, url: URL): BodyLimits {
 }
 
 function kindOf({ body, contentType }: FetchedPage): PageKind {
-  const type = mediaType(contentType);
+  const type = mediaTypeOnly(contentType);
   const start = body.subarray(0, 1024).toString("latin1");
   if (start.trimStart().startsWith("%PDF-")) return "pdf";
   if (type === "application/pdf") throw new FetchFailure("unreadable", "it is not a readable PDF");
-  if (type === "text/html" || type === "application/xhtml+xml") return "html";
+  if (isHtml(type)) return "html";
   if (isText(type)) return "text";
-  if (/^\s{0,100}<(!doctype html|html|head|body)[\s>]/i.test(start)) return "html";
+  if (looksLikeHtml(start)) return "html";
   if (start.includes("\0")) throw new FetchFailure("unreadable", "it is not text");
   return "text";
-}
-
-const TEXT_APPLICATIONS =
-  /^application\/(json|xml|yaml|x-yaml|toml|javascript|ecmascript|x-ndjson|xhtml\+xml|rtf|sql|graphql|x-sh|[\w.-]{1,80}\+(json|xml|yaml))$/;
-
-function isText(type: string): boolean {
-  return type.startsWith("text/") || TEXT_APPLICATIONS.test(type);
-}
-
-function mediaType(contentType: string): string {
-  return contentType.split(";")[0]!.trim().toLowerCase();
 }
 
 function decodeURIComponentOr(text: string): string {

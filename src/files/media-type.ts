@@ -1,4 +1,5 @@
 /** The MIME type of an uploaded file: what the client says, else what its first bytes and its name say. */
+import { isUnnamed, looksLikeHtml } from "../extract/media-type.js";
 
 const BY_EXTENSION: Readonly<Record<string, string>> = {
   csv: "text/csv",
@@ -24,18 +25,16 @@ const BY_SIGNATURE: readonly (readonly [signature: string, type: string])[] = [
   ["\u001f\u008b", "application/gzip"],
 ];
 
-const UNNAMED = /^(application\/octet-stream|binary\/octet-stream|application\/x-www-form-urlencoded)?$/;
-
 /** `said`: the client's, which counts unless it says nothing. */
 export function mediaTypeOf(said: string, name: string, head: Uint8Array): string {
   const type = said.trim().toLowerCase();
-  if (!UNNAMED.test(type)) return type;
+  if (!isUnnamed(type)) return type;
   const start = Buffer.from(head.subarray(0, 1_024)).toString("latin1");
   const signed = BY_SIGNATURE.find(([signature]) => start.startsWith(signature));
   if (signed) return signed[1];
   const extension = /\.([A-Za-z0-9]+)$/.exec(name)?.[1]?.toLowerCase() ?? "";
   const named = BY_EXTENSION[extension];
   if (named) return named;
-  if (/^\s{0,100}<(!doctype html|html)[\s>]/i.test(start)) return "text/html";
+  if (looksLikeHtml(start)) return "text/html";
   return start.includes("\0") ? "application/octet-stream" : "text/plain";
 }

@@ -1,9 +1,6 @@
 import { createHash } from "node:crypto";
-import type { Principal } from "../lib/rpc/service-binding.js";
+import type { Owner } from "../lib/rpc/service-binding.js";
 import type { Queryable } from "./db.js";
-
-/** Whose something is: a user of a tenant. */
-export type Owner = Pick<Principal, "tenantId" | "userId">;
 
 /** A short name of an owner, of letters and digits. */
 export function ownerKey({ tenantId, userId }: Owner): string {

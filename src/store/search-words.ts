@@ -3,8 +3,10 @@
  * write no spaces each character is a word, so that a part of a sentence is found. No language is assumed, and Postgres
  * parses nothing: how it would depends on its locale.
  */
+import type { Owner } from "../lib/rpc/service-binding.js";
+import { UNSPACED } from "../lib/unspaced.js";
 import type { Param } from "./db.js";
-import { ownerKey, type Owner } from "./owner-key.js";
+import { ownerKey } from "./owner-key.js";
 
 /** Of a longer text the beginning is found: a tsvector holds at most 1 MiB. */
 const MAX_CHARS = 100_000;
@@ -16,12 +18,11 @@ const MAX_POSITION = 16_383;
 const MAX_QUERY_WORDS = 32;
 
 const WORDS = /[\p{L}\p{N}\p{M}]+/gu;
-const UNSPACED =
-  /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}\p{Script=Lao}\p{Script=Khmer}\p{Script=Myanmar}]/gu;
+const UNSPACED_CHARACTER = new RegExp(UNSPACED, "gu");
 
 export function wordsOf(text: string): string[] {
   const normal = text.slice(0, MAX_CHARS).normalize("NFKC").toLowerCase().slice(0, MAX_CHARS);
-  const words = normal.replace(UNSPACED, " $& ").match(WORDS) ?? [];
+  const words = normal.replace(UNSPACED_CHARACTER, " $& ").match(WORDS) ?? [];
   return words.filter((word) => word.length <= MAX_WORD_CHARS);
 }
 

@@ -10,11 +10,11 @@
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError } from "../lib/errors.js";
 import type { Logger } from "../lib/log.js";
-import type { Principal } from "../lib/rpc/service-binding.js";
+import type { Owner, Principal } from "../lib/rpc/service-binding.js";
 import { newId } from "../lib/ids.js";
 import { bytes, type Db, type Queryable } from "./db.js";
 import type { Listener } from "./listener.js";
-import { ownerKey, type Owner } from "./owner-key.js";
+import { ownerKey } from "./owner-key.js";
 import { openToken, sealToken, type SortKey } from "./page-token.js";
 import { packSnapshot, unpackSnapshot } from "./snapshot-token.js";
 import type { MessageEvent, SessionEventRow, SessionEvents, Store } from "./store.js";

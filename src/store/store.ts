@@ -10,7 +10,7 @@
  *   UNAVAILABLE when Postgres is gone; INTERNAL keeps the cause.
  * - Protobuf values are stored as their binary encoding; ids are text.
  */
-import type { Principal } from "../lib/rpc/service-binding.js";
+import type { Owner, Principal } from "../lib/rpc/service-binding.js";
 
 export interface Page {
   /** 1..; the adapter caps it at 200. */
@@ -350,7 +350,7 @@ export interface Store {
   /** Tells whoever watches the caller's sessions of something that is told with its content. */
   publishSessionEvent(principal: Principal, event: MessageEvent): Promise<void>;
   /** Calls those who watch the owner: the transaction of a change has left an event. */
-  wakeWatchers(owner: Pick<Principal, "tenantId" | "userId">): void;
+  wakeWatchers(owner: Owner): void;
   /** What happened to the caller's sessions since the token; "" = nothing, only where to begin. INVALID_ARGUMENT: not ours. */
   readSessionEvents(principal: Principal, token: string): Promise<SessionEvents>;
   /** Calls `wake` when there may be events of the principal, and after each (re)connect of the listener. Returns unsubscribe. */

@@ -12,6 +12,9 @@ export interface Principal {
   readonly admin: boolean;
 }
 
+/** Whose something is: a user of a tenant. */
+export type Owner = Pick<Principal, "tenantId" | "userId">;
+
 /** What every RPC implementation is given besides its request. */
 export interface CallContext {
   readonly principal: Principal;

@@ -1,5 +1,6 @@
 /** The port of the caller's documents, named for what `search` needs; src/main passes an index in. */
 import type { SearchScope } from "../../../gen/turnwire/tool/v1/tool_service_pb.js";
+import type { Owner } from "../../lib/rpc/service-binding.js";
 
 /** A passage of a document, with what is known of it. */
 export interface IndexedPassage {
@@ -26,18 +27,13 @@ export interface IndexedPassage {
 
 export interface DocumentIndex {
   /** Whether the caller has anything that could be found. */
-  hasDocuments(caller: DocumentOwner): Promise<boolean>;
+  hasDocuments(caller: Owner): Promise<boolean>;
   /** The caller's best passages, best first; of others nothing is ever found. */
   search(
-    caller: DocumentOwner,
+    caller: Owner,
     query: string,
     scope: SearchScope,
     limit: number,
     signal: AbortSignal,
   ): Promise<readonly IndexedPassage[]>;
-}
-
-export interface DocumentOwner {
-  readonly tenantId: string;
-  readonly userId: string;
 }

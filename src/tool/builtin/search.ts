@@ -11,6 +11,7 @@ import {
   ToolResultSchema,
   ToolSchema,
 } from "../../../gen/turnwire/tool/v1/tool_service_pb.js";
+import type { Owner } from "../../lib/rpc/service-binding.js";
 import {
   errorResult,
   type ToolContext,
@@ -18,7 +19,7 @@ import {
   type ToolInput,
   type ToolPayload,
 } from "../tool.js";
-import type { DocumentIndex, DocumentOwner, IndexedPassage } from "./document-index.js";
+import type { DocumentIndex, IndexedPassage } from "./document-index.js";
 import { fuse, renderPassages, snippetWords, toDocument } from "./search-results.js";
 
 const TOOL_ID = "search";
@@ -123,7 +124,7 @@ export function createSearchTool({ index }: { readonly index: DocumentIndex }): 
   };
 }
 
-function ownerOf({ caller }: ToolInput): DocumentOwner | undefined {
+function ownerOf({ caller }: ToolInput): Owner | undefined {
   return caller && caller.tenantId !== "" && caller.userId !== ""
     ? { tenantId: caller.tenantId, userId: caller.userId }
     : undefined;
@@ -131,7 +132,7 @@ function ownerOf({ caller }: ToolInput): DocumentOwner | undefined {
 
 async function searchAll(
   index: DocumentIndex,
-  owner: DocumentOwner,
+  owner: Owner,
   queries: readonly string[],
   scope: SearchScope,
   { signal }: ToolContext,
@@ -157,7 +158,7 @@ function toResult(
   });
 }
 
-async function nothingFound(index: DocumentIndex, owner: DocumentOwner): Promise<ToolResult> {
+async function nothingFound(index: DocumentIndex, owner: Owner): Promise<ToolResult> {
   const modelText = (await index.hasDocuments(owner))
     ? "No passage was found. Try other or fewer words, or tell the user that the documents do not say."
     : "The user has no documents that could be searched. Say so, and that documents can be added.";
