@@ -14,7 +14,6 @@ const { createOpenAI } = await load("@ai-sdk/openai");
 const { createAnthropic } = await load("@ai-sdk/anthropic");
 const { createGroq } = await load("@ai-sdk/groq");
 const { createDeepSeek } = await load("@ai-sdk/deepseek");
-const { createGoogleGenerativeAI } = await load("@ai-sdk/google");
 const { default: OpenAI } = await load("openai");
 const { default: Anthropic } = await load("@anthropic-ai/sdk");
 
