@@ -86,8 +86,8 @@ describeInChromium("the page and the network", (browser) => {
     await page.route("**/StartTurn", (route) => route.abort());
     await ask(page, "Kept in the browser");
     await page.locator(".is-pending", { hasText: "Kept in the browser" }).waitFor();
+    await page.reload(); // only then is the way free: else it may be sent just before
     await page.unroute("**/StartTurn");
-    await page.reload();
     await untilAnswer(page, "You said: Kept in the browser");
     expect(countOf("Kept in the browser")).toBe(1);
   });
