@@ -12,6 +12,7 @@ import {
   FileService,
   ListDocumentsResponseSchema,
   WatchResponseSchema,
+  type SessionEvent,
 } from "../../../gen/turnwire/chat/v1/chat_service_pb.js";
 import {
   DocumentStatus,
@@ -38,14 +39,12 @@ function open({ documents = {}, files = {} }: Services) {
     files: createClient(FileService, transport),
     link,
   });
-  const event = (document: SourceDocument): void =>
-    link.receive({
-      kind: "message",
-      message: create(WatchResponseSchema, { events: [{ event: { case: "document", value: document } }] }),
-    });
+  const receive = (event: SessionEvent["event"]): void =>
+    link.receive({ kind: "message", message: create(WatchResponseSchema, { events: [{ event }] }) });
+  const event = (document: SourceDocument): void => receive({ case: "document", value: document });
   const status = (documentId: string) =>
     all.view.get().documents.find((each) => each.documentId === documentId)?.status;
-  return { all, event, status };
+  return { all, receive, event, status };
 }
 
 function document(
@@ -123,6 +122,14 @@ describe("documents", () => {
     late.resolve();
     await following;
     expect([status("d1"), status("d2")]).toEqual([undefined, undefined]);
+  });
+
+  it("D1 forgets what another client deletes", () => {
+    const { receive, event, status } = open({});
+    event(document(1));
+    event(document(2));
+    receive({ case: "documentDeleted", value: "d1" });
+    expect([status("d1"), status("d2")]).toEqual([undefined, DocumentStatus.READY]);
   });
 
   it("D3 uploads three at a time, and sends a part that was lost again with the same upload_id", async () => {

@@ -212,9 +212,12 @@ export class Documents {
 
   #onWatch({ events, reload }: WatchResponse): void {
     if (reload && this.#isWanted) void this.reload();
-    const documents = events.flatMap(({ event }) => (event.case === "document" ? [event.value] : []));
-    for (const document of documents) this.#list.put(document);
-    if (documents.length > 0) this.#publish();
+    for (const { event } of events) {
+      if (event.case === "document") this.#list.put(event.value);
+      else if (event.case === "documentDeleted") this.#list.remove(event.value);
+      else continue;
+      this.#publish();
+    }
   }
 
   #publish(): void {
