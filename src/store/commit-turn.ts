@@ -3,6 +3,7 @@
  * first statement takes the turn's row exclusively if the epoch is still the writer's (I5). Done twice it changes nothing:
  * a commit of the same epoch with the same terminal bytes has been made.
  */
+import { TurnOutcome } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { Undo, type Db, type Param, type Queryable } from "./db.js";
 import { searchParams } from "./search-words.js";
 import { EVENT, type EventWakes } from "./session-events.js";
@@ -52,6 +53,7 @@ async function commit(tx: Queryable, input: CommitInput): Promise<Owned | "commi
       citationRows(input.turnId, owner, lane),
     );
   }
+  if (input.lanes.length > 1) await tx.query(GO_ON_FROM_AN_ANSWER, [input.turnId, TurnOutcome.COMPLETED]);
   if (input.archive) await insertLastPart(tx, input, owner);
   return owned;
 }
@@ -107,6 +109,17 @@ const END_LANE = {
       where message_id = $6 and turn_id = $1)
     insert into turnwire.usage (turn_id, model_index, tenant_id, user_id, model_id, usage, end_time)
     select $1, $2, tenant_id, user_id, $5, $4, $8 from lane`,
+};
+
+/** A conversation does not go on from the lane that failed while another one has answered. */
+const GO_ON_FROM_AN_ANSWER = {
+  name: "go_on_from_an_answer",
+  text: `
+    update turnwire.sessions s set current_message_id = (
+      select message_id from turnwire.lanes where turn_id = $1 and outcome = $2 order by model_index limit 1)
+    from turnwire.turns t join turnwire.lanes failed on failed.turn_id = t.turn_id and failed.outcome <> $2
+    where t.turn_id = $1 and s.session_id = t.session_id and s.current_message_id = failed.message_id
+      and exists (select from turnwire.lanes where turn_id = $1 and outcome = $2)`,
 };
 
 function endLaneParams(input: CommitInput, lane: Lane, owned: Owned): Param[] {

@@ -1,6 +1,6 @@
 import pg from "pg";
 import { describe, expect, it } from "vitest";
-import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
+import { ErrorCode, TurnOutcome } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { newId } from "../../src/lib/ids.js";
 import { silentLogger } from "../../src/lib/log.js";
 import { connectPgStore } from "../../src/store/pg-store.js";
@@ -191,6 +191,25 @@ describe("acceptTurn", () => {
     await stores.store.commitTurn(commitOf(turn));
     const late = inputs.find((input) => input.turnId !== turn.turnId)!;
     expect((await stores.store.acceptTurn(late)).kind).toBe("accepted");
+  });
+
+  it("commit - a session goes on from a lane that answered, not from one that failed", async () => {
+    const lanes = [0, 1, 2].map((modelIndex) => ({ modelIndex, modelId: "demo", messageId: newId() }));
+    const goesOnFrom = async (outcomes: readonly TurnOutcome[]): Promise<number> => {
+      const own = lanes.map((lane) => ({ ...lane, messageId: newId() }));
+      const { turn, session } = await runningTurn(stores.store, { lanes: own });
+      const { lanes: ended } = commitOf(turn);
+      await stores.store.commitTurn(
+        commitOf(turn, { lanes: ended.map((lane, index) => ({ ...lane, outcome: outcomes[index]! })) }),
+      );
+      const { currentMessageId } = (await stores.store.getSession(ALICE, session.sessionId))!;
+      return own.findIndex(({ messageId }) => messageId === currentMessageId);
+    };
+    const { COMPLETED, ERROR, STOPPED } = TurnOutcome;
+    expect(await goesOnFrom([COMPLETED, ERROR, COMPLETED])).toBe(0);
+    expect(await goesOnFrom([ERROR, STOPPED, COMPLETED])).toBe(2);
+    expect(await goesOnFrom([STOPPED, COMPLETED, COMPLETED])).toBe(1);
+    expect(await goesOnFrom([ERROR, STOPPED, ERROR])).toBe(0);
   });
 
   it("findAccepted - what a repeat would get, without accepting anything", async () => {

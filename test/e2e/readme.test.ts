@@ -73,7 +73,7 @@ describe("README.md", () => {
 
   it("adds a document and cites it", async () => {
     const output = await runExample("documents", options);
-    expect(output).toMatch(/ready, \d+ passages {2}architecture\.md/);
+    expect(output).toMatch(/ready, \d+ passages? {2}architecture\.md/);
     expect(output).toMatch(
       /This is what your documents say:[^]*checkpoint[^]*\[\[\d+\]\]\(\/#\/documents\/\S+\?at=\d+\)/,
     );

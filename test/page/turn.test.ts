@@ -239,7 +239,7 @@ describeInChromium("turn in the page", (browser: () => Browser) => {
     );
     await first.getByRole("button", { name: "Pick this answer" }).click();
     await page.evaluate(() => window.harness.pick("message-0"));
-    expect(await first.getByRole("button", { name: "Picked" }).getAttribute("aria-pressed")).toBe("true");
+    expect(await first.getByRole("button", { name: "Goes on from here" }).getAttribute("aria-pressed")).toBe("true");
     await second.getByRole("button", { name: "Try again" }).click();
     expect(await page.evaluate(() => window.harness.calls())).toEqual([
       ["pick", "message-0"],

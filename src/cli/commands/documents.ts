@@ -219,7 +219,7 @@ function rowOf(document: SourceDocument): string[] {
 function stateOf(document: SourceDocument): string {
   switch (document.status) {
     case DocumentStatus.READY:
-      return `ready, ${document.chunks} passages`;
+      return `ready, ${document.chunks} ${document.chunks === 1 ? "passage" : "passages"}`;
     case DocumentStatus.INDEXING:
       return `indexing, ${percent(Number(document.processedBytes), Number(document.sizeBytes))}`;
     case DocumentStatus.FAILED:

@@ -99,6 +99,18 @@ describe("demo model", () => {
     ]);
   });
 
+  test("a city names its zone", async () => {
+    expect(called(await play({ messages: [user("What time is it in New York?")], tools: [CLOCK] }))).toEqual([
+      ["clock", `{"timezone":"America/New_York"}`, true],
+    ]);
+  });
+
+  test("something to be explained - a long answer at once, without a tool", async () => {
+    const result = await play({ messages: [user("Explain what a log is.")], tools: [CLOCK, OPEN_URL] });
+    expect(result).toMatchObject({ toolCalls: [], finish: "stop" });
+    expect(result.text.length).toBeGreaterThan(1_500);
+  });
+
   test("the choice of tools is kept: none, one, required", async () => {
     const messages = [user("see https://a.test")];
     const tools = [OPEN_URL, CLOCK, OTHER];

@@ -125,7 +125,11 @@ function chooseCalls(input: CompletionInput, question: string): DemoCall[] {
       reason: "The message holds an address, so I open that page first.",
     });
   }
-  if (calls.length > 0) return calls;
+  if (
+    calls.length > 0 ||
+    ((mode === ToolChoiceMode.UNSPECIFIED || mode === ToolChoiceMode.AUTO) && EXPLAINING.test(question))
+  )
+    return calls;
   const clock = offered.find(({ name }) => name === "clock");
   if (clock)
     return [
@@ -139,6 +143,8 @@ function chooseCalls(input: CompletionInput, question: string): DemoCall[] {
   return forced ? [{ tool: forced.name, args: {}, reason: `I was told to use ${forced.name}.` }] : [];
 }
 
+/** Questions that get a long answer at once. */
+const EXPLAINING = /^\s*(?:explain|describe|tell me|write)\b/i;
 const ABOUT_DOCUMENTS =
   /\b(documents?|files?|pdfs?|papers?|reports?|notes?|handbooks?|manuals?|contracts?|search|according to|dokumente?n?|dateie?n?)\b/i;
 const ASKING_WORDS = new Set(
@@ -164,7 +170,15 @@ function zoneArgs(
   const member = ["timezone", "time_zone", "zone"].find((name) => name in schema);
   if (member === undefined) return {};
   const zone = /\b(?:UTC|[A-Z][A-Za-z]+(?:\/[A-Z][A-Za-z_+-]+){1,2})\b/.exec(question)?.[0];
-  return { [member]: zone ?? "UTC" };
+  return { [member]: zone ?? zoneOfCity(question) ?? "UTC" };
+}
+
+/** The time zone that is named after a city of the question. */
+function zoneOfCity(question: string): string | undefined {
+  const asked = ` ${question.replace(/[^\p{L}\p{N}]+/gu, " ")} `;
+  return Intl.supportedValuesOf("timeZone").find((zone) =>
+    asked.includes(` ${zone.slice(zone.lastIndexOf("/") + 1).replaceAll("_", " ")} `),
+  );
 }
 
 function properties(schemaJson: string): Readonly<Record<string, unknown>> {
@@ -177,7 +191,56 @@ function reasonToAnswer(results: number): string {
     : "No tool is needed here, so I answer at once.";
 }
 
+/** Long enough to reload the page in the middle of it. */
+const LONG_ANSWER = `
+This is a long answer, so that there is time to reload the page, to open a second tab, or to press stop while it is being written.
+
+## What happens to it
+
+1. **A number for everything.** Each piece of this text is a packet with a number: 1, 2, 3 and so on, without a gap.
+2. **Stored before it is shown.** A packet goes into a log first. Only when the log has said that it holds the packet does anybody see it.
+3. **Readers read the log.** This page, a second tab, a program in another language: each one reads from the number it has. Whoever was away for a while asks for what follows that number, and misses nothing.
+
+> The answer belongs to the server, not to the connection. Close the page, and it goes on being written; open the page tomorrow, and it is all there.
+
+## What it is good for
+
+| when | then |
+|---|---|
+| the network is lost in the middle | the page reads on from where it was |
+| somebody else opens the conversation | both see the same words at the same time |
+| stop is pressed on another device | nothing follows, and what was said is kept |
+| the server is restarted | what was shown is kept, and the end is told |
+
+A reader needs no more than one number to come back:
+
+\`\`\`sh
+npx turnwire tail TURN --after 20
+\`\`\`
+
+## Why a log, and not a connection
+
+Most chat back ends push words down the connection that asked for them. That works until the connection is gone. Then the words are gone too, or they sit in the memory of one process, or they are put together again from whatever was saved last, which is seldom what was shown.
+
+With a log there is one story, and everybody reads the same one:
+
+- The model writes at its own speed, and does not wait for the slowest reader.
+- A reader on a train falls behind in a tunnel and catches up behind it.
+- Two tabs never disagree, since neither of them is the original.
+- A program can replay an answer a year later and get the same bytes.
+- A test can cut the line at every single packet, and compare.
+
+## What to try now
+
+1. Reload this page. The text stands where it stood, and goes on.
+2. Open the same address in a second tab, side by side with this one.
+3. Press stop there, and look here.
+4. Stop the server with Ctrl-C and start it again; then send the next question before it is back.
+
+That is all there is to it: one order, one end, and a log between those who write and those who read.`;
+
 function plainAnswer(question: string): string {
+  if (EXPLAINING.test(question)) return `${INTRO}\n${LONG_ANSWER}`;
   const asked = question === "" ? "" : `\n\nYou wrote:\n\n${quote(question)}`;
   return `${INTRO}${asked}\n\nTo get real answers, set \`OPENAI_BASE_URL\` (and \`OPENAI_API_KEY\` if the server wants one) and start Turnwire again.`;
 }
@@ -220,7 +283,9 @@ function tellingPart(body: string, asked: string): string {
   const from = hits.indexOf(Math.max(...hits));
   const rest = lines.slice(Math.max(from, 0)).join(" ");
   const short = splitText(rest, PASSAGE_CHARS)[0] ?? "";
-  return short.length < rest.length ? `${short} ...` : short;
+  if (short.length === rest.length) return rest;
+  const word = short.lastIndexOf(" "); // a quote ends at a word
+  return `${word > 0 ? short.slice(0, word) : short} ...`;
 }
 
 function quote(text: string): string {

@@ -13,7 +13,7 @@ const EXAMPLES: readonly { readonly icon: IconName; readonly title: string; read
     title: "Search your documents",
     question: "What do my documents say about refunds? Name the sources.",
   },
-  { icon: "clock", title: "Look at the clock", question: "What time is it in Tokyo and in New York?" },
+  { icon: "clock", title: "Look at the clock", question: "What time is it in Tokyo?" },
   { icon: "text", title: "Just ask", question: "Explain what a durable log is to a new colleague." },
 ];
 

@@ -1,4 +1,5 @@
 /** What the user has said, with its edited versions; and what is still on its way. */
+import { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
 import { useEffect, useRef, useState } from "react";
 import type { Message } from "../../../gen/turnwire/chat/v1/types_pb.js";
 import { explainError } from "../../client/explain-error.js";
@@ -175,6 +176,8 @@ export function PendingMessage({ entry, isOffline, onRetry, onDiscard }: Pending
 
 function pendingWords({ status, problem }: OutboxEntry, isOffline: boolean): string {
   if (isOffline) return "Waits for the network, then it is sent.";
+  if (status === "queued" && problem?.code === ErrorCode.UNAVAILABLE)
+    return "The server did not answer. It is tried again soon.";
   if (status === "queued" && problem)
     return `${problem.message[0]?.toUpperCase()}${problem.message.slice(1)}: tried again soon.`;
   return "Sending";

@@ -34,7 +34,7 @@ export const Lane = memo(function Lane(props: {
         </h2>
         {canPick && (
           <button type="button" aria-pressed={isPicked} onClick={() => onPickLane(lane)}>
-            {isPicked ? "Picked" : "Pick this answer"}
+            {isPicked ? "Goes on from here" : "Go on from here"}
           </button>
         )}
       </header>
