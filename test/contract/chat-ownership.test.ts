@@ -229,6 +229,7 @@ describe("beats", () => {
 });
 
 test("events of sessions that are too old to be told are forgotten, all of them", async () => {
+  await runSql(postgres.url, "delete from turnwire.session_events"); // old ones have the lowest ordinals
   await runSql(
     postgres.url,
     `insert into turnwire.session_events (tenant_id, user_id, kind, session_id, create_time)
