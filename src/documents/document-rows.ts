@@ -67,15 +67,20 @@ export async function tell(
   await insertEvent(tx, document.owner, { kind, sessionId: "", data: toBinary(SourceDocumentSchema, view) });
 }
 
-/** In statements that each end well within their time. The document's row must be locked, so that none is added. */
+/**
+ * In statements that each end well within their time. The document's row must be locked, so that none is added.
+ * By place in the table: a join would be planned by statistics that fresh passages do not have, as a loop in a loop.
+ */
 export async function removePassages(tx: Queryable, documentId: string): Promise<void> {
-  for (let removed = CLEAR_ROWS; removed === CLEAR_ROWS;) {
-    const rows = await tx.query(
-      `delete from turnwire.passages where document_id = $1 and chunk_index in (
-         select chunk_index from turnwire.passages where document_id = $1 limit ${CLEAR_ROWS}) returning 1`,
-      [documentId],
+  for (let after = -1, removed = CLEAR_ROWS; removed === CLEAR_ROWS;) {
+    const rows = await tx.query<{ chunk_index: number }>(
+      `delete from turnwire.passages where ctid = any (array(
+         select ctid from turnwire.passages where document_id = $1 and chunk_index > $2
+         order by chunk_index limit ${CLEAR_ROWS})) returning chunk_index`,
+      [documentId, after],
     );
     removed = rows.length;
+    after = rows.reduce((last, row) => Math.max(last, row.chunk_index), after);
   }
 }
 

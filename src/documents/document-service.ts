@@ -48,8 +48,7 @@ export function createDocumentService(deps: DocumentServiceDeps): ServiceBinding
   const quotas = { ...DEFAULT_QUOTAS, ...deps.quotas };
   return bindService(DocumentService, {
     async addDocument(request, { principal }) {
-      const input = await toNewDocument(deps, principal, request);
-      const outcome = await store.add(principal, input, quotas);
+      const outcome = await add(deps, principal, request, quotas);
       const document = addedOrThrow(outcome, quotas);
       ingest.wake();
       return create(AddDocumentResponseSchema, { document: viewDocument(document) });
@@ -93,16 +92,31 @@ export function createDocumentService(deps: DocumentServiceDeps): ServiceBinding
   });
 }
 
+/** The earlier request comes first: its answer stays the same when its file is gone. */
+async function add(
+  deps: DocumentServiceDeps,
+  principal: Principal,
+  request: AddDocumentRequest,
+  quotas: DocumentQuotas,
+): Promise<AddOutcome> {
+  const { requestId } = request;
+  const requestHash = createHash("sha256").update(toBinary(AddDocumentRequestSchema, request)).digest("hex");
+  const earlier = requestId && (await deps.store.earlier(principal, { requestId, requestHash }));
+  if (earlier) return earlier;
+  return deps.store.add(principal, await toNewDocument(deps, principal, request, requestHash), quotas);
+}
+
 async function toNewDocument(
   { files, newId }: DocumentServiceDeps,
   principal: Principal,
   request: AddDocumentRequest,
+  requestHash: string,
 ): Promise<NewDocument> {
   const { source } = request;
   const common = {
     documentId: newId(),
     requestId: request.requestId,
-    requestHash: createHash("sha256").update(toBinary(AddDocumentRequestSchema, request)).digest("hex"),
+    requestHash,
     title: request.title,
     mediaType: request.mediaType,
     tags: request.tags,

@@ -49,9 +49,12 @@ export interface DocumentQuotas {
   readonly pageBytes: number;
 }
 
+export type EarlierOutcome =
+  { readonly kind: "repeated"; readonly document: DocumentRow } | { readonly kind: "conflict" };
+
 export type AddOutcome =
-  | { readonly kind: "added" | "repeated"; readonly document: DocumentRow }
-  | { readonly kind: "conflict" }
+  | EarlierOutcome
+  | { readonly kind: "added"; readonly document: DocumentRow }
   /** "pageBytes": the pages that are still read may be too much together. */
   | { readonly kind: "quota"; readonly which: keyof DocumentQuotas };
 
@@ -75,6 +78,11 @@ export interface ReadDocument {
 export type TextPart = Pick<Passage, "index" | "start" | "end" | "text">;
 
 export interface DocumentStore {
+  /** What an earlier request with this request_id has come to; undefined = there was none. */
+  earlier(
+    owner: Owner,
+    request: Pick<NewDocument, "requestId" | "requestHash">,
+  ): Promise<EarlierOutcome | undefined>;
   add(owner: Owner, input: NewDocument, quotas: DocumentQuotas): Promise<AddOutcome>;
   get(owner: Owner, documentId: string): Promise<DocumentRow | undefined>;
   /** Newest first; `query`: words of the title. */

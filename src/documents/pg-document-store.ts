@@ -20,6 +20,7 @@ import type {
   DocumentQuotas,
   DocumentRow,
   DocumentStore,
+  EarlierOutcome,
   NewDocument,
   TextPart,
 } from "./document-store.js";
@@ -35,6 +36,8 @@ export function pgDocumentStore(
 ): DocumentStore {
   const apply = applyTo(channel, onChange);
   return {
+    earlier: (owner, { requestId, requestHash }) =>
+      earlierRequest(channel, owner, { documentId: "", requestId, requestHash }),
     async add(owner, input, quotas) {
       const outcome = await channel.transaction((tx) => add(tx, owner, input, quotas));
       if (outcome.kind === "added") onChange(outcome.document);
@@ -92,8 +95,8 @@ async function add(
 async function earlierRequest(
   tx: Queryable,
   owner: Owner,
-  input: NewDocument,
-): Promise<AddOutcome | undefined> {
+  input: Pick<NewDocument, "documentId" | "requestId" | "requestHash">,
+): Promise<EarlierOutcome | undefined> {
   const rows = await tx.query<RawDocument & { readonly request_hash: string }>(
     `select ${COLUMNS}, request_hash from turnwire.source_documents
      where tenant_id = $1 and user_id = $2 and (document_id = $3 or request_id = nullif($4, ''))`,

@@ -1,9 +1,11 @@
 /** A document's source as text: its kind found out, its bytes decoded or extracted, given in pieces. */
 import { DocumentFailure } from "../../gen/turnwire/chat/v1/types_pb.js";
+import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { FetchFailure } from "../egress/fetch-failure.js";
 import type { SafeFetch } from "../egress/safe-fetch.js";
 import type { Extractor } from "../extract/extractor.js";
 import { mediaTypeOnly } from "../extract/media-type.js";
+import { TurnError } from "../lib/errors.js";
 import { wellFormed } from "../lib/text.js";
 import type { Store } from "../store/store.js";
 import type { DocumentStore, Lease } from "./document-store.js";
@@ -75,7 +77,7 @@ async function openFile(
   if (!file) throw sourceGone();
   const sizeBytes = Number(file.sizeBytes);
   if (sizeBytes > limits.maxBytes) throw tooLarge(limits);
-  const parts = deps.files.readFile(principal, document.fileId, 0n)[Symbol.asyncIterator]();
+  const parts = goneIfDeleted(deps.files.readFile(principal, document.fileId, 0n))[Symbol.asyncIterator]();
   const first = (await parts.next()).value as Uint8Array | undefined; // undefined: an empty file
   const head = first ?? new Uint8Array();
   const kind = kindOf(file.mediaType, file.name, head.subarray(0, HEAD_BYTES));
@@ -91,6 +93,15 @@ async function openFile(
   for await (const chunk of all) chunks.push(chunk);
   const bytes = Buffer.concat(chunks, sizeBytes);
   return extracted(kind, { name: file.name, contentType: file.mediaType, bytes }, deps, limits, signal);
+}
+
+/** The same parts; a file that is deleted in the middle is a source that is gone. */
+async function* goneIfDeleted(parts: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  try {
+    yield* parts;
+  } catch (error) {
+    throw error instanceof TurnError && error.code === ErrorCode.NOT_FOUND ? sourceGone() : error;
+  }
 }
 
 interface WholeSource {

@@ -103,6 +103,56 @@ test("documents - the file deleted first: the document says so", async () => {
   expect(await service.settled(document!.documentId)).toMatchObject({ failure: DocumentFailure.SOURCE_GONE });
 });
 
+test("documents - the file deleted while it is read: the document says so, and it is no fault", async () => {
+  const { files, reached, gate } = gatedFiles();
+  const service = await use({ ingest: { files, limits: { concurrency: 1 } } });
+  const fileId = await upload(service.files, LONG, { name: "long.txt" });
+  const { document } = await service.documents.addDocument({ source: { case: "fileId", value: fileId } });
+  await reached.promise;
+  await service.files.deleteFile({ fileId });
+  gate.resolve();
+  expect(await service.settled(document!.documentId)).toMatchObject({ failure: DocumentFailure.SOURCE_GONE });
+});
+
+test("documents - a request sent again when its file is gone answers the same document", async () => {
+  const service = await use({ started: false });
+  const fileId = await upload(service.files, Buffer.from("x"), { name: "x.txt" });
+  const request = { source: { case: "fileId" as const, value: fileId }, requestId: newId() };
+  const { document } = await service.documents.addDocument(request);
+  await service.files.deleteFile({ fileId });
+  expect((await service.documents.addDocument(request)).document).toEqual(document);
+  await expect(service.documents.addDocument({ ...request, title: "other" })).rejects.toMatchObject({
+    code: Code.AlreadyExists,
+  });
+  await expect(service.documents.addDocument({ ...request, requestId: newId() })).rejects.toMatchObject({
+    code: Code.NotFound,
+  });
+});
+
+test("documents - 10,000 passages that the planner knows nothing of are removed in time", async () => {
+  const service = await use({ started: false });
+  await service.channel.query("alter table turnwire.passages set (autovacuum_enabled = false)");
+  const add = async (count: number) => {
+    const { document } = await service.documents.addDocument({ source: { case: "text", value: "many" } });
+    const { documentId } = document!;
+    await service.channel.query(
+      `insert into turnwire.passages (document_id, chunk_index, tenant_id, user_id, start_char, end_char, page, heading, text, terms)
+       select $1, n, 'acme', 'alice', n, n + 1, 0, '', repeat('x', 1000), to_tsvector('simple', 'x' || n)
+       from generate_series(1, $2::integer) n`,
+      [documentId, count],
+    );
+    return { documentId };
+  };
+  await add(1_000);
+  await service.channel.query("analyze turnwire.passages"); // it knows of others, and takes the new for a few
+  const cancelled = await add(10_000);
+  await service.documents.cancelDocument(cancelled);
+  const deleted = await add(10_000);
+  await service.documents.deleteDocument(deleted);
+  for (const { documentId } of [cancelled, deleted]) expect(await passages(service, documentId)).toBe(0);
+  await service.channel.query("alter table turnwire.passages reset (autovacuum_enabled)");
+});
+
 test("documents - two replicas share the work, each document is indexed once", async () => {
   const one = await use({ started: false });
   const two = await use({ started: false });
