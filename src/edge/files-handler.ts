@@ -19,6 +19,7 @@ import { Admission } from "../lib/rpc/admission.js";
 import type { Authenticate, Principal } from "../lib/rpc/service-binding.js";
 import type { FileRow } from "../store/store.js";
 import { parseRange, type ByteRange } from "./byte-range.js";
+import { noneMatchFails, rangeApplies } from "./conditional.js";
 import type { EdgeHandler, EdgeRequest, EdgeResponse } from "./listener.js";
 import { reset, takeRest } from "./response-writer.js";
 
@@ -44,6 +45,7 @@ export function createFilesHandler(options: FilesHandlerOptions): EdgeHandler {
       const error = TurnError.from(thrown);
       if (error.code === ErrorCode.INTERNAL)
         options.logger.error({ err: error.cause ?? error }, "a file transfer failed");
+      else if (error.code === ErrorCode.CANCELLED) options.logger.debug("an upload broke off");
       if (response.headersSent || response.destroyed) reset(response);
       else void writeError(response, error);
     });
@@ -62,8 +64,10 @@ async function serve(
       return Array.isArray(value) ? value[0] : value;
     },
   });
-  const url = new URL(request.url ?? "", "http://localhost");
-  const id = decodePath(url.pathname.slice("/files/".length));
+  const target = request.url ?? "";
+  const url = new URL(target, "http://localhost");
+  // The path as it was sent: one with dot segments names no file.
+  const id = decodePath(target.split("?", 1)[0]!.slice("/files/".length));
   const leave = admission.enter(principal);
   response.setTimeout(STALL_MS, () => reset(response));
   try {
@@ -112,7 +116,7 @@ async function put(
 async function* partsOf(request: EdgeRequest): AsyncGenerator<{ data: Uint8Array; last: boolean }> {
   let held: Buffer[] = [];
   let size = 0;
-  for await (const chunk of request as AsyncIterable<Buffer>) {
+  for await (const chunk of bodyOf(request)) {
     held.push(chunk);
     size += chunk.length;
     while (size > PART_BYTES) {
@@ -122,8 +126,19 @@ async function* partsOf(request: EdgeRequest): AsyncGenerator<{ data: Uint8Array
       size -= PART_BYTES;
     }
   }
-  if (!request.complete) throw new TurnError(ErrorCode.CANCELLED, { message: "the upload broke off" });
   yield { data: Buffer.concat(held), last: true };
+}
+
+/** The body as it comes. One that the client breaks off is CANCELLED. */
+async function* bodyOf(request: EdgeRequest): AsyncGenerator<Buffer> {
+  const brokeOff = (cause?: unknown): TurnError =>
+    new TurnError(ErrorCode.CANCELLED, { message: "the upload broke off", cause });
+  try {
+    yield* request as AsyncIterable<Buffer>;
+  } catch (error) {
+    throw brokeOff(error);
+  }
+  if (!request.complete) throw brokeOff();
 }
 
 async function get(
@@ -138,8 +153,9 @@ async function get(
   const size = Number(file.sizeBytes);
   const etag = `"${file.sha256}"`;
   setFileHeaders(response, file, etag);
-  if (request.headers["if-none-match"] === etag) return writeText(response, 304, undefined, "");
-  const range = parseRange(request.headers.range, size);
+  if (noneMatchFails(request.headers["if-none-match"], etag)) return writeText(response, 304, undefined, "");
+  const ifRange = request.headers["if-range"] as string | undefined; // Node keeps one or joins them
+  const range = rangeApplies(ifRange, etag) ? parseRange(request.headers.range, size) : undefined;
   if (range === "unsatisfiable") {
     response.setHeader("content-range", `bytes */${size}`);
     return writeText(response, 416, "text/plain; charset=utf-8", "the file has no such bytes\n");

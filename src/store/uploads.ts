@@ -86,7 +86,10 @@ async function appendPart(
   const end = part.offset + part.data.length;
   if (end > limits.maxFileBytes) return { kind: "too_large" };
   let upload = await lockUpload(tx, principal, part.uploadId);
-  if (!upload && part.offset > 0) return { kind: "gap", receivedBytes: 0 };
+  if (!upload && part.offset > 0)
+    return (await hasSession(tx, principal, part.sessionId))
+      ? { kind: "gap", receivedBytes: 0 }
+      : { kind: "session_not_found" }; // it was deleted, and what there was of the upload with it
   if (!upload) {
     await lockOwner(tx, "uploads", principal);
     upload = await lockUpload(tx, principal, part.uploadId); // another first part of it was faster
@@ -151,13 +154,12 @@ async function begin(
   part: UploadPart,
   limits: UploadLimits,
 ): Promise<UploadOutcome | undefined> {
-  const [used] = await tx.query<{ files: string; open: string; session: boolean }>(
-    `select count(*) as files, count(*) filter (where not whole) as open,
-       $3 = '' or exists (select from turnwire.sessions where session_id = $3 and tenant_id = $1 and user_id = $2) as session
+  const [used] = await tx.query<{ files: string; open: string }>(
+    `select count(*) as files, count(*) filter (where not whole) as open
      from turnwire.files where tenant_id = $1 and user_id = $2 and upload_id is not null`,
-    [tenantId, userId, part.sessionId],
+    [tenantId, userId],
   );
-  if (!used!.session) return { kind: "session_not_found" };
+  if (!(await hasSession(tx, { tenantId, userId }, part.sessionId))) return { kind: "session_not_found" };
   if (Number(used!.open) >= limits.maxOpenUploads) return { kind: "too_many_uploads" };
   if (Number(used!.files) >= limits.maxFiles) return { kind: "too_many_files" };
   await tx.query(
@@ -167,6 +169,20 @@ async function begin(
     [part.fileId, tenantId, userId, part.name, part.mediaType, part.uploadId, part.sessionId],
   );
   return undefined;
+}
+
+/** Whether the user has the session, or none is named. It stays until the transaction ends. */
+async function hasSession(
+  tx: Queryable,
+  { tenantId, userId }: Pick<Principal, "tenantId" | "userId">,
+  sessionId: string,
+): Promise<boolean> {
+  if (sessionId === "") return true;
+  const rows = await tx.query(
+    "select from turnwire.sessions where session_id = $1 and tenant_id = $2 and user_id = $3 for key share",
+    [sessionId, tenantId, userId],
+  );
+  return rows.length > 0;
 }
 
 /** Whether the file holds exactly these bytes there. */

@@ -2,9 +2,11 @@
 import { createHash, randomBytes } from "node:crypto";
 import http from "node:http";
 import { Code } from "@connectrpc/connect";
+import { pino } from "pino";
 import { describe, expect, test } from "vitest";
 import { newId } from "../../src/lib/ids.js";
 import { silentLogger } from "../../src/lib/log.js";
+import { deferred } from "../../src/lib/signals.js";
 import { Channel } from "../../src/store/db.js";
 import { pgUploadStore } from "../../src/store/uploads.js";
 import { upload, useDocuments } from "../support/documents-fixture.js";
@@ -152,7 +154,12 @@ describe("files - uploaded in parts", () => {
     await expect(
       service.as("acme/bob").files.uploadFile({ ...part, uploadId: newId() }),
     ).rejects.toMatchObject({ code: Code.NotFound });
+    const unfinished = { ...part, uploadId: newId() };
+    await service.files.uploadFile(unfinished);
     await db.store.deleteSession(alice, sessionId);
+    await expect(service.files.uploadFile({ ...unfinished, offset: "5" })).rejects.toMatchObject({
+      code: Code.NotFound,
+    });
     await expect(service.files.getFile({ fileId: file!.fileId })).rejects.toMatchObject({
       code: Code.NotFound,
     });
@@ -207,7 +214,55 @@ describe("files - over HTTP", () => {
     const head = await fetch(url, { method: "HEAD" });
     expect([head.status, head.headers.get("content-length"), await head.text()]).toEqual([200, "600000", ""]);
     const etag = head.headers.get("etag")!;
-    expect((await fetch(url, { headers: { "if-none-match": etag } })).status).toBe(304);
+    const conditional = async (headers: Record<string, string>) => {
+      const response = await fetch(url, { headers });
+      await response.arrayBuffer();
+      return response.status;
+    };
+    expect(await conditional({ "if-none-match": etag })).toBe(304);
+    expect(await conditional({ "if-none-match": `"x", W/${etag}` })).toBe(304);
+    expect(await conditional({ "if-none-match": "*" })).toBe(304);
+    expect(await conditional({ "if-none-match": '"x"' })).toBe(200);
+    expect(await conditional({ range: "bytes=0-9", "if-range": etag })).toBe(206);
+    expect(await conditional({ range: "bytes=0-9", "if-range": '"x"' })).toBe(200);
+    expect(await conditional({ range: "bytes=600000-", "if-range": '"x"' })).toBe(200);
+  });
+
+  test("a path with dot segments names no file", async () => {
+    const service = await use();
+    const fileId = await upload(service.files, Buffer.from("x"), { name: "x" });
+    const status = (path: string) =>
+      new Promise((resolve, reject) => {
+        const { port } = new URL(service.httpUrl);
+        http
+          .get({ host: "127.0.0.1", port, path }, (response) => resolve(response.resume().statusCode))
+          .on("error", reject);
+      });
+    expect(await status(`/files/${fileId}`)).toBe(200);
+    expect(await status(`/files/../12345/${fileId}`)).toBe(400);
+    expect(await status(`/files/x/../${fileId}`)).toBe(400);
+    expect(await status(`/files/%2e%2e/12345/${fileId}`)).toBe(400);
+  });
+
+  test("a PUT that breaks off is no fault of the service", async () => {
+    const logged: string[] = [];
+    const brokeOff = deferred();
+    const write = (line: string): void => {
+      logged.push(line);
+      brokeOff.resolve();
+    };
+    const logger = pino({ level: "debug" }, { write });
+    const service = await use({ logger });
+    const request = http.request(`${service.httpUrl}/files/${newId()}`, {
+      method: "PUT",
+      headers: { "content-length": 2_000_000 },
+    });
+    request.on("error", () => undefined);
+    request.write(Buffer.alloc(1_500_000), () => request.destroy());
+    await brokeOff.promise;
+    expect(logged.map((line) => JSON.parse(line) as unknown)).toMatchObject([
+      { level: 20, msg: "an upload broke off" },
+    ]);
   });
 
   test("a PUT that broke off is sent again; nobody else's, nothing too large, no strange ids or methods", async () => {

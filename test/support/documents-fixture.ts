@@ -14,7 +14,7 @@ import { createFileService } from "../../src/files/file-service.js";
 import { Uploads, type UploadsOptions } from "../../src/files/uploads.js";
 import { systemClock } from "../../src/lib/clock.js";
 import { newId } from "../../src/lib/ids.js";
-import { silentLogger } from "../../src/lib/log.js";
+import { silentLogger, type Logger } from "../../src/lib/log.js";
 import type { Authenticate, Principal } from "../../src/lib/rpc/service-binding.js";
 import { Channel } from "../../src/store/db.js";
 import type { Store } from "../../src/store/store.js";
@@ -29,6 +29,8 @@ export interface DocumentsOptions {
   readonly extractor?: ExtractorOptions;
   readonly quotas?: DocumentServiceDeps["quotas"];
   readonly uploadLimits?: UploadsOptions["limits"];
+  /** Of file transfers over HTTP. */
+  readonly logger?: Logger;
   /** False: nothing is indexed before `ingest.start()`. Default true. */
   readonly started?: boolean;
 }
@@ -78,7 +80,12 @@ export async function useDocuments(options: DocumentsOptions): Promise<TestDocum
     ],
     {
       authenticate,
-      files: createFilesHandler({ uploads, reads: options.store, authenticate, logger: silentLogger }),
+      files: createFilesHandler({
+        uploads,
+        reads: options.store,
+        authenticate,
+        logger: options.logger ?? silentLogger,
+      }),
     },
   );
   if (options.started !== false) ingest.start();
