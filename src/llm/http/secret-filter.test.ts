@@ -113,6 +113,19 @@ describe("secret filter", () => {
     expect(filter.flush()).toEqual([]);
   });
 
+  test("F1 keys in the id and the name of a call are masked in each of its deltas alike", () => {
+    const filter = new SecretFilter([KEY]);
+    const ids = { blockIndex: 0, callId: `call-${KEY}` };
+    const out = [
+      toolCallDelta({ ...ids, name: KEY, argumentsFragment: "{" }),
+      toolCallDelta({ ...ids, argumentsFragment: "}" }),
+      toolCallDelta({ ...ids, argumentsFragment: "", complete: true }),
+      toolCallDelta({ ...ids, argumentsInvalid: true }),
+    ].flatMap((delta) => filter.apply([delta]));
+    const calls = out.map(({ delta }) => delta.value);
+    expect(calls).toMatchObject(["[key]", "", "", ""].map((name) => ({ callId: "call-[key]", name })));
+  });
+
   test("keys in all other deltas are masked", () => {
     const [delta] = new SecretFilter([KEY]).apply([warningDelta(ErrorCode.UPSTREAM_MALFORMED, `bad ${KEY}`)]);
     expect(delta?.delta).toMatchObject({ case: "warning", value: { message: "bad [key]" } });

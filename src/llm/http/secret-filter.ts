@@ -49,7 +49,7 @@ export class SecretFilter {
       case "refusal":
         return this.#applyText(delta);
       case "toolCall":
-        return this.#applyText(delta.delta.value.name === "" ? delta : this.#mask(delta));
+        return this.#applyText(this.#mask(delta)); // each delta has the whole id, and the name if any
       case "finish":
       case "error":
         return [...this.flush(), this.#mask(delta)];
