@@ -1,7 +1,8 @@
 /** A YAML file read member by member, so that every mistake can say its file, line and key. */
 import path from "node:path";
-import { isAlias, isMap, isScalar, isSeq, LineCounter, parseDocument, type Document, type Node } from "yaml";
+import { isAlias, isMap, isScalar, isSeq, type Document, type LineCounter, type Node } from "yaml";
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
+import { parseConfigDocument } from "../lib/config-document.js";
 import { TurnError } from "../lib/errors.js";
 
 const MAX_FILE_CHARS = 1024 * 1024;
@@ -13,16 +14,11 @@ interface Source {
   readonly lines: LineCounter;
 }
 
-/** Parses the file. Throws when it cannot be read, is no YAML or no mapping. */
+/** Parses the file. Throws when it cannot be read, is no YAML or no mapping, or has a part that nobody reads. */
 export function parseConfigFile(path: string, readFile: (path: string) => string): ConfigNode {
   const text = readText(path, readFile);
-  const lines = new LineCounter();
-  const document = parseDocument(text, { lineCounter: lines, uniqueKeys: true });
-  const problem = document.errors[0];
-  if (problem) {
-    const line = lines.linePos(problem.pos[0]).line;
-    throw configError(path, line, "", problem.message.split("\n")[0] ?? "is not YAML");
-  }
+  const fail = (line: number, what: string): TurnError => configError(path, line, "", what);
+  const { document, lines } = parseConfigDocument(text, fail);
   const root = new ConfigNode({ path, document, lines }, document.contents as Node | null, "", 1);
   if (!root.isMap()) throw root.error("must be a mapping");
   return root;

@@ -342,13 +342,20 @@ models:
     );
   });
 
-  test("aliases of YAML are followed, endless ones do not hang", () => {
-    expect(
-      load(`x: &h { a: b }\nproviders: [{ name: a, api: openai-chat, baseUrl: "http://a/", headers: *h }]`)
-        .providers[0],
-    ).toMatchObject({ headers: { a: "b" } });
-    expect(() => load("limits: &l { llm: *l }")).toThrow(
-      expect.objectContaining({ code: ErrorCode.INVALID_ARGUMENT }),
-    );
+  test("aliases of YAML are followed", () => {
+    const provider = (name: string, headers: string): string =>
+      `{ name: ${name}, api: openai-chat, baseUrl: "http://a/", headers: ${headers} }`;
+    const config = load(`providers: [${provider("a", "&h { x-a: b }")}, ${provider("b", "*h")}]`);
+    expect(config.providers[1]).toMatchObject({ name: "b", headers: { "x-a": "b" } });
+  });
+
+  test.each([
+    ["an alias inside of its anchor", "limits: &l\n  llm: *l", "/etc/tw.yaml:2: the alias *l stands inside"],
+    ["an alias of nothing", "models: []\nlimits: *l", "/etc/tw.yaml:2: the alias *l has no anchor"],
+    ["an unknown tag", "models: []\nlimits: !own {}", "/etc/tw.yaml:2: Unresolved tag: !own"],
+    ["a misspelt part", "models: []\nprovidors: []", "/etc/tw.yaml:2: providors is not known here (known: "],
+  ])("%s is refused, as at the start", (_, yaml, message) => {
+    expect(() => load(yaml)).toThrow(message);
+    expect(() => load(yaml)).toThrow(expect.objectContaining({ code: ErrorCode.INVALID_ARGUMENT }));
   });
 });
