@@ -37,4 +37,10 @@ export function isJsonObject(text: string): boolean {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
+/** True for a value with objects or lists inside of each other past `levels`. */
+export function nestsDeeper(value: unknown, levels: number): boolean {
+  if (typeof value !== "object" || value === null) return false;
+  return levels === 0 || Object.values(value).some((member) => nestsDeeper(member, levels - 1));
+}
+
 const NOTHING: Json = Object.freeze({});

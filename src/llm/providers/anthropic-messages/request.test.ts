@@ -5,7 +5,7 @@ import {
   ToolChoiceMode,
   type CompletionInput,
 } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
-import { ReasoningEffort } from "../../../../gen/turnwire/packet/v1/common_pb.js";
+import { ErrorCode, ReasoningEffort } from "../../../../gen/turnwire/packet/v1/common_pb.js";
 import {
   call,
   completionInput,
@@ -254,6 +254,30 @@ describe("anthropic requests - parameters", () => {
     });
     expect(built({ responseFormat }, "claude-3-7-sonnet-latest")).toEqual({ dropped: ["response_format"] });
     expect(built({ responseFormat: {} })).toEqual({ dropped: ["response_format"] });
+  });
+
+  test("what is nested so deeply that it could not be written is refused, in old calls left out", () => {
+    const deep = (levels: number): string => `{"a":`.repeat(levels) + "1" + "}".repeat(levels);
+    const error = (field: string) =>
+      expect.objectContaining({
+        code: ErrorCode.INVALID_ARGUMENT,
+        message: `${field} is nested deeper than 64 levels`,
+      }) as Error;
+    for (const levels of [65, 10_000]) {
+      const parametersJsonSchema = deep(levels);
+      expect(() => build(completionInput([user], { providerOptionsJson: deep(levels) }))).toThrow(
+        error("input.provider_options_json"),
+      );
+      expect(() =>
+        build(completionInput([user], { tools: [{ ...tools[0]!, parametersJsonSchema }] })),
+      ).toThrow(error("input.tools[0].parameters_json_schema"));
+    }
+    const called = (levels: number) =>
+      build(completionInput([user, says(Role.ASSISTANT, call("c", "f", deep(levels)))])).body;
+    expect(called(10_000)).toMatchObject({ messages: [{}, { content: [{ input: {} }] }] });
+    expect(JSON.stringify(called(64))).toContain(deep(64));
+    const { body } = build(completionInput([user], { providerOptionsJson: deep(64) }));
+    expect(JSON.stringify(body)).toContain(deep(64).slice(1));
   });
 
   test("provider options: server tools beside ours, betas as a header", () => {

@@ -10,7 +10,10 @@ import {
 import { ErrorCode } from "../../../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError } from "../../../lib/errors.js";
 import type { ModelConfig } from "../../config.js";
-import { isJsonObject, objectOf, parseJson, type Json } from "../../json.js";
+import { isJsonObject, nestsDeeper, objectOf, parseJson, type Json } from "../../json.js";
+
+/** Servers take no more levels either, and writing very deep JSON overflows the stack. */
+const MAX_NESTING = 64;
 
 /** A request body that is being built. */
 export type RequestBody = Record<string, unknown>;
@@ -49,18 +52,20 @@ export function offeredTools(input: CompletionInput, model: ModelConfig, dropped
 /** The JSON schema of a tool's arguments. */
 export function parametersOf(tool: ToolDefinition, at: number): Json {
   if (tool.parametersJsonSchema === "") return { type: "object", properties: {} };
-  return schemaOf(tool.parametersJsonSchema, `input.tools[${at}].parameters_json_schema`);
+  return jsonField(tool.parametersJsonSchema, `input.tools[${at}].parameters_json_schema`);
 }
 
 /** The JSON schema of the answer; undefined = any JSON, or no format asked for. */
 export function answerSchemaOf(input: CompletionInput): Json | undefined {
   const schema = input.responseFormat?.jsonSchema ?? "";
-  return schema === "" ? undefined : schemaOf(schema, "input.response_format.json_schema");
+  return schema === "" ? undefined : jsonField(schema, "input.response_format.json_schema");
 }
 
-function schemaOf(text: string, field: string): Json {
+function jsonField(text: string, field: string): Json {
   if (!isJsonObject(text)) throw invalid(field, "is not a JSON object");
-  return objectOf(parseJson(text));
+  const value = objectOf(parseJson(text));
+  if (nestsDeeper(value, MAX_NESTING)) throw invalid(field, `is nested deeper than ${MAX_NESTING} levels`);
+  return value;
 }
 
 /** The seed, if it fits the server's number; otherwise it is dropped. */
@@ -98,9 +103,10 @@ export function callsById(input: CompletionInput): ReadonlyMap<string, ToolCallP
   return calls;
 }
 
-/** Arguments as an object; {} where the model wrote none that parse, since servers refuse anything else. */
+/** Arguments as an object; {} where the model wrote none that parse or far too deep ones: servers refuse anything else. */
 export function argumentsOf(call: ToolCallPart): Json {
-  return isJsonObject(call.argumentsJson) ? objectOf(parseJson(call.argumentsJson)) : {};
+  const value = isJsonObject(call.argumentsJson) ? objectOf(parseJson(call.argumentsJson)) : {};
+  return nestsDeeper(value, MAX_NESTING) ? {} : value;
 }
 
 /** Text and refusal as they are; undefined = the part is no text. */
@@ -150,8 +156,7 @@ export function addProviderOptions(
 ): void {
   if (input.providerOptionsJson === "") return;
   const field = "input.provider_options_json";
-  if (!isJsonObject(input.providerOptionsJson)) throw invalid(field, "is not a JSON object");
-  const options = objectOf(parseJson(input.providerOptionsJson));
+  const options = jsonField(input.providerOptionsJson, field);
   const taken = reserved.find((name) => name in options);
   if (taken !== undefined) throw invalid(field, `must not set ${taken}`);
   merge(body, options, appended);
