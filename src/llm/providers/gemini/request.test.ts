@@ -73,6 +73,17 @@ describe("gemini requests", () => {
     expect(build(completionInput(), "endpoints/7").path).toBe("/endpoints/7:streamGenerateContent?alt=sse");
   });
 
+  test.each([
+    ["..", "/models/.."],
+    ["../../v1/files", "/models/..%2F..%2Fv1%2Ffiles"],
+    ["tunedModels/../files", "/models/tunedModels%2F..%2Ffiles"],
+    ["/files?a#b", "/models/%2Ffiles%3Fa%23b"],
+  ])("the model %s leads to no other place", (upstreamModel, path) => {
+    const built = build(completionInput(), upstreamModel).path;
+    expect(built).toBe(`${path}:streamGenerateContent?alt=sse`);
+    expect(new URL(`http://a/v1${built}`).pathname).toBe(`/v1${path}:streamGenerateContent`);
+  });
+
   test("signatures go back with their parts, ids only where they are Gemini's own", () => {
     const input = completionInput([
       says(Role.USER, text("x")),

@@ -48,10 +48,13 @@ export function buildGeminiRequest(input: CompletionInput, model: ModelConfig): 
   return { path, headers: {}, body, dropped };
 }
 
-/** "gemini-x", or a full name such as "tunedModels/x" or "endpoints/7". */
+/** "gemini-x", or a full name such as "tunedModels/x" or "endpoints/7"; a name with steps such as ".." is one of neither. */
 export function modelPath(upstreamModel: string): string {
-  const name = upstreamModel.includes("/") ? upstreamModel : `models/${upstreamModel}`;
-  return `/${name.split("/").map(encodeURIComponent).join("/")}`;
+  const steps = upstreamModel.split("/");
+  const isFullName = steps.length > 1 && !steps.some((step) => /^\.*$/.test(step));
+  return isFullName
+    ? `/${steps.map(encodeURIComponent).join("/")}`
+    : `/models/${encodeURIComponent(upstreamModel)}`;
 }
 
 export function buildBody(input: CompletionInput, model: ModelConfig, dropped: string[]): RequestBody {
