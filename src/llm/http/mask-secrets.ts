@@ -1,12 +1,18 @@
 /** What a provider says may be shown only without what must not leave: keys, authorization, addresses, prompts. */
 
 const MAX_PUBLIC_CHARS = 200;
+/** So much is looked at, of which spaces and what cannot be seen may be most. */
+const MAX_READ_CHARS = 65_536;
 
 /** Shorter values are no secrets. */
 const MIN_SECRET_CHARS = 4;
 /** A value this long is known by its beginning alone. */
 const LONG_SECRET_CHARS = 16;
 const HEAD_CHARS = 8;
+
+/** Shows as nothing, and may stand between the characters of a key: soft hyphens, joiners, marks of direction. */
+const INVISIBLE = /[\p{Cf}\p{Default_Ignorable_Code_Point}]/gu;
+const SPACE = /[\s\p{Cc}]+/gu;
 
 /** Patterns of things that never leave, with what stands for them. Order matters: the specific ones come first. */
 const MASKS: readonly (readonly [RegExp, string])[] = [
@@ -26,14 +32,14 @@ const MASKS: readonly (readonly [RegExp, string])[] = [
 
 /**
  * One line of at most 200 characters with secrets, addresses and long quotations masked. `secrets` are the exact values
- * in use (the configured keys and headers), masked wherever they stand, also encoded or cut short.
+ * in use (the configured keys and headers), masked wherever they stand, also encoded, cut short,
+ * in other letter case or with spaces in between.
  */
 export function publicText(text: string, secrets: readonly string[] = []): string {
-  let shown = text.slice(0, 4096);
+  let shown = text.slice(0, MAX_READ_CHARS).replace(INVISIBLE, "").replace(SPACE, " ").trim().slice(0, 4096);
   for (const secret of secrets) {
-    if (secret.length >= MIN_SECRET_CHARS) shown = maskForms(shown, secret);
+    if (compact(secret).length >= MIN_SECRET_CHARS) shown = maskForms(shown, secret);
   }
-  shown = shown.replace(/[\s\p{Cc}]+/gu, " ").trim();
   for (const [pattern, mask] of MASKS) shown = shown.replace(pattern, mask);
   shown = shown.replace(/\p{Surrogate}/gu, "\ufffd");
   return shown.length <= MAX_PUBLIC_CHARS
@@ -73,19 +79,49 @@ function partsOfHeader(value: string): string[] {
   return token === value ? [value] : [value, token];
 }
 
-/** The secret as it is, url-encoded, in base64 of any alignment, and what begins like it. */
+/** The secret as it is, url-encoded, in base64 of any alignment, and what begins or ends like it. */
 function maskForms(text: string, secret: string): string {
-  let shown = text.replaceAll(secret, "[key]").replaceAll(encodeURIComponent(secret), "[key]");
+  let shown = maskFound(maskFound(text, secret), encodeURIComponent(secret));
   if (secret.length < HEAD_CHARS) return shown;
   for (const core of base64Cores(secret)) {
     const around = new RegExp(`[A-Za-z0-9+/_=-]*${escapeRegExp(core)}[A-Za-z0-9+/_=-]*`, "g");
     if (shown.includes(core)) shown = shown.replace(around, "[key]");
   }
-  if (secret.length < LONG_SECRET_CHARS) return shown;
-  const head = secret.slice(0, HEAD_CHARS);
-  return shown.includes(head)
-    ? shown.replace(new RegExp(`${escapeRegExp(head)}[^\\s"'<>,;)]*`, "g"), "[key]")
-    : shown;
+  const plain = compact(secret);
+  if (plain.length < LONG_SECRET_CHARS) return shown;
+  shown = maskFound(shown, plain.slice(0, HEAD_CHARS), { after: /^[^\s"'<>,;)]*/ });
+  return maskFound(shown, plain.slice(Math.floor(plain.length / 3)), { before: /[^\s"'<>,;(]*$/ });
+}
+
+/** Masks the text in any letter case, a long one with spaces in it too, and what belongs to it before and after. */
+function maskFound(text: string, found: string, { before = /$/, after = /^/ } = {}): string {
+  const hasSpaces = found.length >= HEAD_CHARS;
+  const wanted = lower(hasSpaces ? compact(found) : found);
+  const places = Array.from({ length: text.length }, (_, at) => at).filter(
+    (at) => !hasSpaces || text[at] !== " ",
+  );
+  const letters = lower(places.map((at) => text[at]).join(""));
+  let out = "";
+  let done = 0;
+  for (let at = letters.indexOf(wanted); at !== -1; at = letters.indexOf(wanted, at + wanted.length)) {
+    const end = places[at + wanted.length - 1]! + 1;
+    if (end <= done) continue;
+    out += text.slice(done, Math.max(done, places[at]!)).replace(before, "") + "[key]";
+    done = end + after.exec(text.slice(end))![0].length;
+  }
+  return out + text.slice(done);
+}
+
+/** In small letters where that keeps the length. */
+function lower(text: string): string {
+  return text.replace(/\p{Lu}/gu, (letter) => {
+    const small = letter.toLowerCase();
+    return small.length === letter.length ? small : letter;
+  });
+}
+
+function compact(text: string): string {
+  return text.replace(INVISIBLE, "").replace(SPACE, "");
 }
 
 /** The characters of base64 that hang on the secret alone, for each place at which it may begin in what was encoded. */

@@ -3,6 +3,9 @@ import { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
 import { publicText } from "./mask-secrets.js";
 import { errorFromResponse, readErrorFacts, retryAfterMs, upstreamError } from "./upstream-error.js";
 
+/** Of letters alone: nothing but its value tells that it is one. */
+const LONG_KEY = "Team.Quiet/harbour+walnut=dusk";
+
 describe("what a provider says, made public", () => {
   test.each([
     ["Incorrect API key provided: sk-abc***************xyz9.", "Incorrect API key provided: [key]"],
@@ -22,6 +25,28 @@ describe("what a provider says, made public", () => {
     expect(publicText("your key hunter22 and team blue-team", ["hunter22", "blue-team"])).toBe(
       "your key [key] and team [key]",
     );
+  });
+
+  test.each([
+    ["split by spaces", [...LONG_KEY].join(" ")],
+    ["split by line ends", LONG_KEY.replace("q", "q\r\n\t")],
+    ["split by control characters", [...LONG_KEY].join("\u0000\u001b")],
+    ["split by characters of no width", [...LONG_KEY].join("\u200b\u00ad\u2060\ufeff\u202e\ufe0f")],
+    ["split by many of them", [...LONG_KEY].join("\u200b".repeat(500))],
+    ["in capitals", LONG_KEY.toUpperCase()],
+    ["without its end", LONG_KEY.slice(0, -3)],
+    ["without its beginning", LONG_KEY.slice(1)],
+    ["its last two thirds", LONG_KEY.slice(10)],
+  ])("a key %s is masked", (_, said) => {
+    expect(publicText(`your key: (${said}), sorry`, [LONG_KEY])).toBe("your key: ([key]), sorry");
+  });
+
+  test("a very long key is masked, one that begins at the end of another as well", () => {
+    const key = LONG_KEY.repeat(100);
+    expect(publicText(`x ${key} y`, [key])).toBe("x [key] y");
+    expect(
+      publicText(`${LONG_KEY.slice(0, 9)}+${LONG_KEY.slice(0, 5)} ${LONG_KEY.slice(5, 12)}`, [LONG_KEY]),
+    ).toBe("[key][key]");
   });
 
   test("plain words stay, lines are joined, length is bounded, quotations are cut", () => {
