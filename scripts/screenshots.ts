@@ -88,7 +88,7 @@ try {
   for (const model of MODELS) await night.getByRole("checkbox", { name: model }).check();
   await night.getByRole("button", { name: "Save" }).click();
   await converse(night, QUESTION);
-  await night.getByRole("button", { name: "Pick this answer" }).last().click();
+  await night.getByRole("button", { name: "Go on from here" }).last().click();
   await night.locator(".lane.is-picked").waitFor();
   await picture(night, "lanes-dark.png");
 

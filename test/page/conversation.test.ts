@@ -167,8 +167,20 @@ describeInChromium("a conversation on the page", (browser) => {
     await ask(page, "Compare");
     await page.locator(".lane", { hasText: "Good: Compare" }).waitFor();
     await page.locator(".lane .end.is-error").waitFor();
-    await page.locator(".lane", { hasText: "Good: Compare" }).getByRole("button", { name: "Pick" }).click();
-    await page.locator(".lane.is-picked", { hasText: "Good: Compare" }).waitFor();
+    // The one that answered is where the conversation goes on; a person may say otherwise, and change their mind.
+    const good = page.locator(".lane.is-picked", { hasText: "Good: Compare" });
+    await good.waitFor();
+    await page
+      .locator(".lane")
+      .filter({ hasNotText: "Good: Compare" })
+      .getByRole("button", { name: "Go on from here" })
+      .click();
+    await good.waitFor({ state: "detached" });
+    await page
+      .locator(".lane", { hasText: "Good: Compare" })
+      .getByRole("button", { name: "Go on from here" })
+      .click();
+    await good.waitFor();
     await ask(page, "Go on");
     await page.locator(".exchange").nth(1).locator(".lane", { hasText: "Good: Go on" }).waitFor();
     const last = server.upstream.requests.findLast(({ json }) => json?.model === MODEL)!;

@@ -237,9 +237,11 @@ describeInChromium("turn in the page", (browser: () => Browser) => {
     expect(await second.textContent()).toMatch(
       /Half of.*The provider limits the rate\. Wait a moment and try again/s,
     );
-    await first.getByRole("button", { name: "Pick this answer" }).click();
+    await first.getByRole("button", { name: "Go on from here" }).click();
     await page.evaluate(() => window.harness.pick("message-0"));
-    expect(await first.getByRole("button", { name: "Goes on from here" }).getAttribute("aria-pressed")).toBe("true");
+    expect(await first.getByRole("button", { name: "Goes on from here" }).getAttribute("aria-pressed")).toBe(
+      "true",
+    );
     await second.getByRole("button", { name: "Try again" }).click();
     expect(await page.evaluate(() => window.harness.calls())).toEqual([
       ["pick", "message-0"],
