@@ -142,7 +142,7 @@ describe("documents - the command line", () => {
     writeFileSync(file, PDF);
     const added = await run(["add", file, "--title", "My waders", "--tag", "birds"]);
     expect([added.code, added.stderr]).toEqual([0, ""]);
-    expect(added.stdout).toMatch(/ready, 1 passages {2}My waders\n$/);
+    expect(added.stdout).toMatch(/ready, 1 passage {2}My waders\n$/);
     const id = added.stdout.split(" ")[0]!;
     const list = await run(["list", "--query", "waders"]);
     expect(list.stdout).toBe(added.stdout);
@@ -154,7 +154,7 @@ describe("documents - the command line", () => {
     expect(failed).toMatchObject({ code: 1 });
     expect(failed.stdout).toContain("failed: A file of type application/zip cannot be read.");
     const piped = await run(["add", "-", "--title", "Piped"], "From standard input.");
-    expect(piped.stdout).toMatch(/ready, 1 passages {2}Piped\n$/);
+    expect(piped.stdout).toMatch(/ready, 1 passage {2}Piped\n$/);
     expect((await run(["delete", id])).stdout).toBe(`deleted ${id}\n`);
     expect((await run(["get", id])).code).toBe(3);
     expect((await run(["add", path.join(dataDir, "none.txt")])).code).toBe(2);
