@@ -14,9 +14,6 @@ import { familyOf } from "./models.js";
 import { MessageReader } from "./reader.js";
 import { buildCountRequest, buildMessagesRequest, type MessagesRequest } from "./request.js";
 
-/** Where Claude is served. */
-export const ANTHROPIC_BASE_URL = "https://api.anthropic.com/v1";
-
 const VERSION = "2023-06-01";
 const MAX_LISTED_MODELS = 1_000;
 /** What every Claude can read where the list does not say. */
