@@ -16,7 +16,15 @@ const COMPRESSIBLE = /\.(js|css|svg|json)$/;
 /** @param root the repository; @param outDir where the page goes, emptied first. */
 export async function buildPage(root, outDir) {
   const { version } = JSON.parse(await readFile(path.join(root, "package.json"), "utf8"));
-  await build({
+  await keepingNodeEnv(() => bundle(root, outDir, version));
+  const files = await readdir(outDir, { recursive: true });
+  await Promise.all(
+    files.filter((name) => COMPRESSIBLE.test(name)).map((name) => compress(path.join(outDir, name))),
+  );
+}
+
+function bundle(root, outDir, version) {
+  return build({
     root: path.join(root, "src/web"),
     define: { __TURNWIRE_VERSION__: JSON.stringify(version) },
     configFile: false,
@@ -35,10 +43,17 @@ export async function buildPage(root, outDir) {
     oxc: { jsx: { runtime: "automatic" } },
     plugins: [withoutValidationRules(), sharedWorker(path.join(root, "src/web/data/hub-worker.ts"))],
   });
-  const files = await readdir(outDir, { recursive: true });
-  await Promise.all(
-    files.filter((name) => COMPRESSIBLE.test(name)).map((name) => compress(path.join(outDir, name))),
-  );
+}
+
+/** Vite sets NODE_ENV for the whole process; what is started later (`npm ci` of a test, say) must not inherit it. */
+async function keepingNodeEnv(action) {
+  const before = process.env.NODE_ENV;
+  try {
+    await action();
+  } finally {
+    if (before === undefined) delete process.env.NODE_ENV;
+    else process.env.NODE_ENV = before;
+  }
 }
 
 async function compress(file) {

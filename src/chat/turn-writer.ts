@@ -93,8 +93,9 @@ export class TurnWriter {
   /** The append of the newest entry, while it goes on and after. */
   #inFlight: Promise<void> | undefined;
   #failure: unknown;
-  #sealed = false;
-  readonly #sealedLanes = new Set<number>();
+  /** The seq after which the turn has no content, once it is sealed. */
+  #sealedSeq: number | undefined;
+  readonly #sealedLanes = new Map<number, number>();
   #archive: Uint8Array[] = [];
   #archiveFirstSeq: number;
   #archiveLastSeq = 0;
@@ -132,7 +133,7 @@ export class TurnWriter {
    */
   async write(packets: readonly (Packet | Closing)[]): Promise<void> {
     this.#throwIfFailed();
-    if (this.#sealed) return;
+    if (this.#sealedSeq !== undefined) return;
     this.#enqueue(
       this.#sealedLanes.size === 0 ? packets : packets.filter((queued) => !this.#isSealed(queued)),
     );
@@ -148,15 +149,11 @@ export class TurnWriter {
 
   /**
    * No content of the turn (or of one lane) is appended after this: drops what is queued for it, settles the entry in
-   * flight, resolves with the seq after which none follows. Done again it drops nothing: what came since is its closing.
+   * flight, resolves with the seq after which none follows. Done again it drops nothing, for what came since is its
+   * closing, and answers the same.
    */
   async seal(modelIndex?: number): Promise<number> {
-    const lastSeq = this.state.seq;
-    if (modelIndex === undefined) this.#sealTurn();
-    else if (!this.#sealedLanes.has(modelIndex)) {
-      this.#sealedLanes.add(modelIndex);
-      this.#queue = this.#queue.filter((queued) => !this.#isSealed(queued));
-    }
+    const lastSeq = modelIndex === undefined ? this.#sealTurn() : this.#sealLane(modelIndex);
     await Promise.resolve(); // an entry that is being numbered right now is in flight then
     if (this.#ackedSeq < lastSeq) await this.#inFlight?.catch(() => undefined);
     this.#throwIfFailed();
@@ -207,10 +204,23 @@ export class TurnWriter {
     this.#abandon.abort(this.#failure);
   }
 
-  #sealTurn(): void {
-    if (this.#sealed) return;
-    this.#sealed = true;
-    this.#queue = [];
+  #sealTurn(): number {
+    if (this.#sealedSeq === undefined) {
+      this.#sealedSeq = this.state.seq;
+      this.#queue = [];
+    }
+    return this.#sealedSeq;
+  }
+
+  #sealLane(modelIndex: number): number {
+    let lastSeq = this.#sealedLanes.get(modelIndex);
+    if (lastSeq === undefined) {
+      lastSeq = this.#sealedSeq ?? this.state.seq;
+      this.#sealedLanes.set(modelIndex, lastSeq);
+      if (this.#sealedSeq === undefined)
+        this.#queue = this.#queue.filter((queued) => !this.#isSealed(queued));
+    }
+    return lastSeq;
   }
 
   #isSealed(queued: Packet | Closing): boolean {
@@ -265,7 +275,7 @@ export class TurnWriter {
         queue.splice(taken, 1, ...queued(this.state));
         continue;
       }
-      if (this.#turnBytes > this.#contentBytes && !this.#sealed) {
+      if (this.#turnBytes > this.#contentBytes && this.#sealedSeq === undefined) {
         this.#hitSizeLimit();
         break;
       }

@@ -1,6 +1,6 @@
 /** What keeps a server from starting is one line that says what to do; the exit code is 1, and nothing is left behind. */
-import { spawn } from "node:child_process";
-import { mkdirSync, writeFileSync } from "node:fs";
+import { spawn, spawnSync } from "node:child_process";
+import { cpSync, mkdirSync, writeFileSync } from "node:fs";
 import net from "node:net";
 import path from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -221,3 +221,27 @@ function canConnect(port: number): Promise<boolean> {
     socket.once("connect", () => socket.destroy());
   });
 }
+
+describe("the build that a start makes", () => {
+  const root = path.resolve(import.meta.dirname, "../..");
+
+  test("leaves NODE_ENV as it was: what is started after it must not install or run for production", async () => {
+    const before = process.env["NODE_ENV"];
+    const { buildPage } = (await import("../../scripts/build-page.mjs")) as {
+      buildPage(root: string, outDir: string): Promise<void>;
+    };
+    await buildPage(root, path.join(folder, "page"));
+    expect(process.env["NODE_ENV"]).toBe(before);
+  });
+
+  test("says what to do when its tools were left out of the installation", () => {
+    const bare = path.join(folder, "bare");
+    cpSync(path.join(root, "scripts"), path.join(bare, "scripts"), { recursive: true });
+    const run = spawnSync(process.execPath, ["scripts/start.mjs"], { cwd: bare, encoding: "utf8" });
+    expect([run.status, run.stdout, run.stderr]).toEqual([
+      1,
+      "",
+      "turnwire: a package that the build needs is not installed; run: npm ci --include=dev\n",
+    ]);
+  });
+});

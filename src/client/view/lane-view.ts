@@ -3,7 +3,7 @@
  *
  * Owns: which sections are settled. L2 a section is settled when nothing in it is open and a later one has begun; settled
  * sections are not looked at again until the viewer is told that the state was replaced or something was taken back. So
- * an update costs what is new, however long the lane is (besides one copy of the list of groups).
+ * an update costs what is new, however long the lane is (besides one copy of the list when a group changed).
  */
 import {
   BlockStatus,
@@ -13,7 +13,7 @@ import {
 } from "../../../gen/turnwire/chat/v1/turn_state_pb.js";
 import { StopReason, TurnOutcome, type Document } from "../../../gen/turnwire/packet/v1/common_pb.js";
 import { endView, errorText, finishNote, progressOf } from "./end-view.js";
-import { Derived, keep, keepList } from "./keep.js";
+import { Derived, keep } from "./keep.js";
 import { SectionViews, type OpenedAt } from "./lane-sections.js";
 import { laneStatus } from "./lane-status.js";
 import type { CitationMap, GroupView, LaneView, NoticeView, StatusView } from "./view-types.js";
@@ -29,6 +29,9 @@ export class LaneViewer {
     endView(end?.outcome, StopReason.UNSPECIFIED, end?.error),
   );
   #settled = new Groups();
+  /** The list last shown, and how many of its groups were settled then. */
+  #list: readonly GroupView[] = [];
+  #listSettled = 0;
   #status: StatusView | undefined;
   #view: LaneView | undefined;
 
@@ -39,11 +42,12 @@ export class LaneViewer {
   /** Looks at every section again with the next view: the state was replaced, or something was taken back. */
   forget(): void {
     this.#settled = new Groups();
+    this.#listSettled = 0;
   }
 
   /** The view of the lane as it is now; `waitText` says what it waits for. */
   view(lane: LaneState, waitText = ""): LaneView {
-    const { list, reasoningMs, toolMs } = this.#groups(lane);
+    const { rest, list } = this.#groups(lane);
     const { citations, errors, sources, files, end } = lane;
     const status = end ? undefined : laneStatus(lane, list.at(-1), waitText);
     this.#status = status && keep(this.#status, status);
@@ -54,7 +58,7 @@ export class LaneViewer {
       modelName: lane.displayName || lane.modelId,
       messageId: lane.assistantMessageId,
       progress: progressOf(end?.outcome),
-      groups: keepList(this.#view?.groups, list),
+      groups: list,
       citations: this.#citations.get(citations, citations, citations.length),
       status: this.#status,
       end: this.#end.get(lane, end),
@@ -62,47 +66,71 @@ export class LaneViewer {
       sources: this.#sources.get(lane, sources, sources.length),
       files: this.#files.get(lane, files, files.length),
       usage: lane.usage,
-      reasoningMs,
-      toolMs,
+      reasoningMs: rest.reasoningMs,
+      toolMs: rest.toolMs,
     });
     return this.#view;
   }
 
-  #groups(lane: LaneState): Groups {
+  /** Settles what can be; answers the groups after that, with the times of all, and the list of all. */
+  #groups(lane: LaneState): { rest: Groups; list: readonly GroupView[] } {
     const { blocks } = lane;
     if (blocks.length < this.#settled.blocks) this.forget();
-    const now = this.#settled.copy();
-    while (now.blocks < blocks.length) {
-      const begin = now.blocks;
+    let rest = this.#settled.rest();
+    while (rest.blocks < blocks.length) {
+      const begin = rest.blocks;
       const section = blocks.slice(begin, sectionEnd(blocks, begin));
       const groups = this.#sections.groupsOf(section, (cycle) => isReset(lane, cycle));
-      now.add(section.length, groups);
-      const isSettled = now.blocks < blocks.length && !section.some(isOpen);
-      if (isSettled && this.#settled.blocks === begin) this.#settled.add(section.length, groups);
+      const isSettled = begin + section.length < blocks.length && !section.some(isOpen);
+      if (isSettled && this.#settled.blocks === begin) {
+        this.#settled.add(section.length, groups);
+        rest = this.#settled.rest();
+      } else rest.add(section.length, groups);
     }
-    return now;
+    return { rest, list: this.#share(rest.list) };
+  }
+
+  /** The list that ends with `rest`: the one last shown if it says the same, which only what was not settled then can tell. */
+  #share(rest: readonly GroupView[]): readonly GroupView[] {
+    const settled = this.#settled.list;
+    const known = this.#list;
+    const length = settled.length + rest.length;
+    let same = known.length === length;
+    for (let i = this.#listSettled; same && i < length; i++)
+      same = known[i] === (i < settled.length ? settled[i] : rest[i - settled.length]);
+    this.#listSettled = settled.length;
+    if (!same) this.#list = settled.concat(rest);
+    return this.#list;
   }
 }
 
-/** The groups of a lane's first blocks. */
+/** Groups of a lane that follow each other, and what all up to them took. */
 class Groups {
-  list: GroupView[] = [];
+  readonly list: GroupView[] = [];
   blocks = 0;
   reasoningMs = 0;
   toolMs = 0;
+  #last: GroupView | undefined;
 
-  copy(): Groups {
-    return Object.assign(new Groups(), this, { list: [...this.list] });
+  /** What follows these: no groups yet, counted on from here. */
+  rest(): Groups {
+    const rest = new Groups();
+    rest.blocks = this.blocks;
+    rest.reasoningMs = this.reasoningMs;
+    rest.toolMs = this.toolMs;
+    rest.#last = this.#last;
+    return rest;
   }
 
   add(blocks: number, groups: readonly GroupView[]): void {
     this.blocks += blocks;
     for (const group of groups) {
       // One notice is enough for whatever was taken back in a row.
-      if (group.kind === "notice" && this.list.at(-1)?.kind === "notice") continue;
+      if (group.kind === "notice" && this.#last?.kind === "notice") continue;
       if (group.kind === "tools") this.toolMs += group.durationMs;
       else if (group.kind === "reasoning") this.reasoningMs += group.durationMs;
       this.list.push(group);
+      this.#last = group;
     }
   }
 }
