@@ -16,7 +16,7 @@ const COMPRESSIBLE = /\.(js|css|svg|json)$/;
 /** @param root the repository; @param outDir where the page goes, emptied first. */
 export async function buildPage(root, outDir) {
   const { version } = JSON.parse(await readFile(path.join(root, "package.json"), "utf8"));
-  await keepingNodeEnv(() => bundle(root, outDir, version));
+  await forProduction(() => bundle(root, outDir, version));
   const files = await readdir(outDir, { recursive: true });
   await Promise.all(
     files.filter((name) => COMPRESSIBLE.test(name)).map((name) => compress(path.join(outDir, name))),
@@ -45,9 +45,13 @@ function bundle(root, outDir, version) {
   });
 }
 
-/** Vite sets NODE_ENV for the whole process; what is started later (`npm ci` of a test, say) must not inherit it. */
-async function keepingNodeEnv(action) {
+/**
+ * The page is built for production, whatever the shell says. NODE_ENV is the whole process's: what is started later
+ * (`npm ci` of a test, say) must not inherit it.
+ */
+async function forProduction(action) {
   const before = process.env.NODE_ENV;
+  process.env.NODE_ENV = "production";
   try {
     await action();
   } finally {

@@ -1,6 +1,6 @@
 /** What keeps a server from starting is one line that says what to do; the exit code is 1, and nothing is left behind. */
-import { spawn, spawnSync } from "node:child_process";
-import { cpSync, mkdirSync, writeFileSync } from "node:fs";
+import { execFileSync, spawn, spawnSync } from "node:child_process";
+import { cpSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import net from "node:net";
 import path from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -225,14 +225,23 @@ function canConnect(port: number): Promise<boolean> {
 describe("the build that a start makes", () => {
   const root = path.resolve(import.meta.dirname, "../..");
 
-  test("leaves NODE_ENV as it was: what is started after it must not install or run for production", async () => {
-    const before = process.env["NODE_ENV"];
-    const { buildPage } = (await import("../../scripts/build-page.mjs")) as {
-      buildPage(root: string, outDir: string): Promise<void>;
-    };
-    await buildPage(root, path.join(folder, "page"));
-    expect(process.env["NODE_ENV"]).toBe(before);
-  });
+  test.each([undefined, "development"])(
+    "makes the same page with NODE_ENV %s, and leaves it so",
+    (nodeEnv) => {
+      const out = path.join(folder, `page-${nodeEnv}`);
+      const code = `import { buildPage } from "./scripts/build-page.mjs";
+      await buildPage(process.cwd(), ${JSON.stringify(out)});
+      console.log(process.env.NODE_ENV);`;
+      const env: NodeJS.ProcessEnv = { ...process.env, NODE_ENV: nodeEnv };
+      if (nodeEnv === undefined) delete env["NODE_ENV"];
+      const args = ["--input-type=module", "--eval", code];
+      // What starts after a build in this process (an installation, a service) has to find what its user set.
+      const printed = execFileSync(process.execPath, args, { cwd: root, env, encoding: "utf8" });
+      expect(printed.trim()).toBe(String(nodeEnv));
+      const assets = readdirSync(path.join(out, "assets")).sort(); // their names tell their content
+      expect(assets).toEqual(readdirSync(path.join(root, "dist/page/assets")).sort());
+    },
+  );
 
   test("says what to do when its tools were left out of the installation", () => {
     const bare = path.join(folder, "bare");
