@@ -66,7 +66,8 @@ export function sessionRpcs(deps: ChatDeps, turns: ActiveTurns, views: SessionVi
       const hasMore = mainline.length > 0 && mainline[0]!.parentMessageId !== "";
       return create(GetSessionResponseSchema, {
         session: await views.session(principal, session, signal),
-        mainline: viewMessages(mainline),
+        // what there is room for goes to the newest
+        mainline: viewMessages(mainline.toReversed()).reverse(),
         hasMore,
       });
     },
@@ -102,6 +103,7 @@ export function sessionRpcs(deps: ChatDeps, turns: ActiveTurns, views: SessionVi
       const page = await store.listMessages(principal, request.sessionId, pageOf(request), {
         ancestorsOf: request.ancestorsOf,
         childrenOf: request.childrenOf,
+        newestFirst: request.newestFirst,
       });
       if (!page) throw notFound("session", request.sessionId);
       return create(ListMessagesResponseSchema, {

@@ -55,9 +55,18 @@ async function listMessages(
   page: Parameters<ListMessages>[2],
   filter: Parameters<ListMessages>[3],
 ): ReturnType<ListMessages> {
-  const scope = ["messages", tenantId, userId, sessionId, filter.ancestorsOf, filter.childrenOf];
-  const [after] = startAfter(page, scope) ?? ["0"];
-  const named = filter.ancestorsOf || filter.childrenOf || null;
+  const { ancestorsOf, childrenOf, newestFirst = false } = filter;
+  const scope = [
+    "messages",
+    tenantId,
+    userId,
+    sessionId,
+    ancestorsOf,
+    childrenOf,
+    ...(newestFirst ? [1] : []),
+  ];
+  const [after] = startAfter(page, scope) ?? [undefined];
+  const named = ancestorsOf || childrenOf || null;
   // The session, and the message that the filter names, must be there and be the caller's.
   const there = await db.readers.query(
     `select 1 from turnwire.sessions s where s.session_id = $1 and s.tenant_id = $2 and s.user_id = $3
@@ -66,13 +75,34 @@ async function listMessages(
   );
   if (there.length === 0) return undefined;
   const size = pageSize(page);
+  if (ancestorsOf && newestFirst) {
+    const up = await db.readers.query<RawMessage>(BRANCH_UPWARDS, [
+      sessionId,
+      after ?? ancestorsOf,
+      size + 1,
+    ]);
+    return toPage(up, size, scope, (row) => [row.parent_message_id], toMessageRow);
+  }
   const rows = await db.readers.query<RawMessage>(
-    `${filter.ancestorsOf ? ANCESTORS : ""} ${SELECT_MESSAGES}
-     where m.session_id = $1 and m.ordinal > $2 and ${filterCondition(filter)} order by m.ordinal limit $4`,
-    [sessionId, after!, named ?? "", size + 1],
+    `${ancestorsOf ? ANCESTORS : ""} ${SELECT_MESSAGES}
+     where m.session_id = $1 and m.ordinal ${newestFirst ? "<" : ">"} $2 and ${filterCondition(filter)}
+     order by m.ordinal ${newestFirst ? "desc" : ""} limit $4`,
+    [sessionId, after ?? (newestFirst ? MAX_ORDINAL : "0"), named ?? "", size + 1],
   );
   return toPage(rows, size, scope, (row) => [row.ordinal], toMessageRow);
 }
+
+const MAX_ORDINAL = "9223372036854775807";
+
+/** A message and what is above it, at most $3 messages: one look-up by key for each, whatever the length of the branch. */
+const BRANCH_UPWARDS = `
+  with recursive up as (
+    select message_id, parent_message_id, 1 as depth from turnwire.messages where message_id = $2 and session_id = $1
+    union all
+    select m.message_id, m.parent_message_id, up.depth + 1
+    from turnwire.messages m join up on m.message_id = up.parent_message_id
+    where m.session_id = $1 and up.depth < $3)
+  ${SELECT_MESSAGES} join up on up.message_id = m.message_id order by up.depth`;
 
 const ANCESTORS = `
   with recursive up as (

@@ -311,12 +311,15 @@ export interface Store {
     principal: Principal,
     sessionId: string,
   ): Promise<{ readonly turns: readonly TurnRow[] } | undefined>;
-  /** Oldest first; `ancestorsOf`: the branch from the root to that message (inclusive); `childrenOf`: its direct children. */
+  /**
+   * `ancestorsOf`: the branch from the root to that message (inclusive); `childrenOf`: its direct children. Oldest first;
+   * `newestFirst` turns that round, and reads no more of a branch than the page.
+   */
   listMessages(
     principal: Principal,
     sessionId: string,
     page: Page,
-    filter: { ancestorsOf: string; childrenOf: string },
+    filter: { ancestorsOf: string; childrenOf: string; newestFirst?: boolean },
   ): Promise<Paged<MessageRow> | undefined>;
   /** The branch that ends in `messageId`, root first, newest `limit` of it. */
   branch(principal: Principal, messageId: string, limit: number): Promise<readonly MessageRow[]>;

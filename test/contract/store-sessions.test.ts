@@ -195,6 +195,46 @@ describe("messages", () => {
         childrenOf: "",
       }),
     ).toBeUndefined();
+
+    const newest = { ...NO_FILTER, newestFirst: true };
+    const all = await list(NO_FILTER);
+    expect(await list(newest)).toEqual(all.toReversed());
+    for (const size of [1, 2, 3, 4])
+      expect(await list({ ...newest, ancestorsOf: beside.userMessageId }, size)).toEqual([
+        beside.userMessageId,
+        firstAnswer,
+        first.userMessageId,
+      ]);
+    expect(await list({ ...newest, childrenOf: firstAnswer }, 1)).toEqual([
+      beside.userMessageId,
+      second.userMessageId,
+    ]);
+    // a token is good for its own direction only
+    const up = { ...newest, ancestorsOf: beside.userMessageId };
+    const read = (page: { size: number; token: string }, filter: typeof NO_FILTER) =>
+      stores.store.listMessages(ALICE, session.sessionId, page, filter);
+    const { nextToken } = (await read({ size: 1, token: "" }, up))!;
+    await expect(read({ size: 1, token: nextToken }, { ...up, newestFirst: false })).rejects.toMatchObject({
+      code: ErrorCode.INVALID_ARGUMENT,
+    });
+  });
+
+  it("listMessages - pages up a branch of 10,000 messages from its end", async () => {
+    const { session, turn } = await accept(stores.store);
+    await runSql(
+      postgres.url,
+      `insert into turnwire.messages (message_id, session_id, tenant_id, user_id, parent_message_id, turn_id, role)
+       select $1 || n, $1, 'acme', 'alice', case n when 1 then '' else $1 || (n - 1) end, $2, 1 + (n + 1) % 2
+       from generate_series(1, 10000) n order by n`,
+      [session.sessionId, turn.turnId],
+    );
+    const filter = { ...NO_FILTER, ancestorsOf: `${session.sessionId}10000`, newestFirst: true };
+    const first = await stores.store.listMessages(ALICE, session.sessionId, { size: 50, token: "" }, filter);
+    const next = { size: 50, token: first!.nextToken };
+    const second = await stores.store.listMessages(ALICE, session.sessionId, next, filter);
+    expect([...first!.rows, ...second!.rows].map(({ messageId }) => messageId)).toEqual(
+      Array.from({ length: 100 }, (_, i) => `${session.sessionId}${10_000 - i}`),
+    );
   });
 
   it("listMessages - the page has at most 200 rows, whatever is asked", async () => {
