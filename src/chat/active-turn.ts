@@ -35,8 +35,6 @@ export interface TurnContext {
   checkpoint(checkpoint: Checkpoint): Promise<void>;
   /** Stores a text that is too long for a packet; the file's id. */
   saveTextFile(name: string, text: string): Promise<string>;
-  /** The first citation number of a fresh range. */
-  reserveCitations(count: number): number;
 }
 
 export interface ActiveTurnOptions {
@@ -63,7 +61,6 @@ export class ActiveTurn implements TurnContext {
   readonly #controller = new AbortController();
   readonly #laneControllers = new Map<number, AbortController>();
   readonly #ended = deferred();
-  #nextCitation = 1;
 
   constructor(deps: ChatDeps, options: ActiveTurnOptions) {
     const { row, life } = options;
@@ -179,12 +176,6 @@ export class ActiveTurn implements TurnContext {
     const fileId = this.deps.newId(); // one for all attempts: an answer that was lost leaves no second file
     const save = (): Promise<string> => saveTextFile(this.deps, this.row, this.epoch, fileId, name, text);
     return whileUnavailable(save, this.deps.clock, this.signal);
-  }
-
-  reserveCitations(count: number): number {
-    const first = this.#nextCitation;
-    this.#nextCitation += count;
-    return first;
   }
 
   fenced(): FencedError {

@@ -1,4 +1,7 @@
-/** What a lane's tools have found: the documents that its next answer may cite, by number. */
+/**
+ * What a lane's tools have found: the documents that its next answer may cite, by number. Numbers belong to a lane: each has
+ * its own, from 1 on, whatever the lanes beside it find.
+ */
 import { create } from "@bufbuild/protobuf";
 import { CitationMode } from "../../gen/turnwire/chat/v1/types_pb.js";
 import {
@@ -13,12 +16,23 @@ const REMINDER =
   "Where your answer uses what these documents say, cite them right after the statement by their numbers in square " +
   "brackets, for example [3] or [3, 5]. Use no other numbers in brackets, and write no list of sources.";
 
+/** Citation numbers of the calls of a lane are this far apart (contract.md 3). */
+const CITATION_RANGE = 100;
+
 export class LaneSources {
   readonly #mode: CitationMode;
   readonly #documents = new Map<number, Document>();
+  #nextNumber = 1;
 
   constructor(mode: CitationMode) {
     this.#mode = mode;
+  }
+
+  /** The first number of a fresh range, for one call. */
+  reserveNumbers(): number {
+    const first = this.#nextNumber;
+    this.#nextNumber += CITATION_RANGE;
+    return first;
   }
 
   /** The first document of a number keeps it. */

@@ -71,7 +71,7 @@ export async function* runCycles(run: LaneRun): AsyncGenerator<readonly Packet[]
       }
       case "run_tools": {
         await saveCycle(run, action.cycle, step!);
-        const results = yield* runTools({ ...run, cycle: action.cycle, calls: action.calls });
+        const results = yield* runTools({ ...run, sources, cycle: action.cycle, calls: action.calls });
         yield [say.cycleEnd(action.cycle, step!)];
         messages = appendStep(messages, step!, results);
         for (const { documents } of results) sources.add(documents);

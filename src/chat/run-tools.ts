@@ -37,10 +37,9 @@ import { cutText, packet } from "../turn/packets.js";
 import { placeToolPacket } from "../turn/placement.js";
 import { INLINE_TEXT_BYTES, type LanePlan, type TurnPlan } from "./resolve-plan.js";
 import type { TurnContext } from "./active-turn.js";
+import type { LaneSources } from "./lane-sources.js";
 import { ToolPacketGate } from "./tool-packet-gate.js";
 
-/** Citation numbers of the calls of a step are this far apart (contract.md 3). */
-const CITATION_RANGE = 100;
 /** A tool peer that says nothing for this long is taken for gone; it sends keepalives every 10 s. */
 const SILENCE_MS = 45_000;
 /** How much longer than the call's time we wait: the tool's own deadline answers first. */
@@ -57,6 +56,8 @@ export interface ToolRun {
   readonly lane: LanePlan;
   readonly cycle: number;
   readonly calls: readonly DecodedCall[];
+  /** Gives each call that is dispatched its citation numbers. */
+  readonly sources: LaneSources;
   readonly signal: AbortSignal;
 }
 
@@ -320,7 +321,7 @@ function toolRequest(
     argumentsJson: call.mergedArgumentsJson ?? (call.argumentsJson === "" ? "{}" : call.argumentsJson),
     idempotencyKey: idempotencyKey(run.turn, call),
     deadline: timestampFromMs(deps.clock.now().getTime() + timeoutMs),
-    firstCitationNumber: run.turn.reserveCitations(CITATION_RANGE),
+    firstCitationNumber: run.sources.reserveNumbers(),
     userQuery: run.plan.input.text.slice(0, 8_192),
     searchScope: run.plan.searchFilters && searchScope(run.plan.searchFilters),
   });

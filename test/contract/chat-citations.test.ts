@@ -1,7 +1,11 @@
 /** From the documents of a tool's result to the citations of the answer: packets, fold and rows agree. */
 import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
-import { CitationMode, TurnOptionsSchema } from "../../gen/turnwire/chat/v1/types_pb.js";
+import {
+  CitationMode,
+  ModelSelectionSchema,
+  TurnOptionsSchema,
+} from "../../gen/turnwire/chat/v1/types_pb.js";
 import { Role } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { DocumentSchema, TurnOutcome } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { ToolCallStatus } from "../../gen/turnwire/packet/v1/tools_pb.js";
@@ -17,6 +21,7 @@ import {
   toolResult,
   type JudgedTurn,
 } from "../support/chat-fixture.js";
+import { runSql } from "../support/sql.js";
 import { usePostgres } from "../support/postgres.js";
 import { useStore } from "../support/store-fixtures.js";
 
@@ -82,6 +87,44 @@ describe("citations of a turn", () => {
     expect([textOf(removed), numbersOf(removed)]).toEqual(["So it is. [99]", []]);
     const kept = await citing({ text: "So it is 【1】.", mode: CitationMode.KEEP });
     expect([textOf(kept), numbersOf(kept)]).toEqual(["So it is 【1】.", []]);
+  });
+
+  test("each lane has numbers of its own, from 1 on, and its rows are those of its fold", async () => {
+    const models = scriptedModels((request) =>
+      hasResults(request) ? answer(`Of ${request.input!.modelId} [1].`) : calls(["t", "{}"]),
+    );
+    const firsts: number[] = [];
+    const tools = scriptedTools({
+      t: ({ callId, firstCitationNumber }) => {
+        firsts.push(firstCitationNumber);
+        const document = create(DocumentSchema, {
+          documentId: `of ${callId}`,
+          citationNumber: firstCitationNumber,
+        });
+        return [toolResult("found", { documents: [document] })];
+      },
+    });
+    const { state, turnId } = await chat({
+      ...{ store: stores.store, databaseUrl: postgres.url, models, tools },
+    }).run({
+      models: [
+        create(ModelSelectionSchema, { modelId: "m-one" }),
+        create(ModelSelectionSchema, { modelId: "m-two" }),
+      ],
+    });
+    expect(firsts).toEqual([1, 1]);
+    const cited = state.lanes.map(({ citations }) =>
+      citations.map(({ number, document }) => [number, document!.documentId]),
+    );
+    expect(cited[0]).toEqual([[1, expect.stringMatching(/^of /)]]);
+    expect(cited[1]).toEqual([[1, expect.stringMatching(/^of /)]]);
+    expect(cited[0]).not.toEqual(cited[1]);
+    const rows = await runSql(
+      postgres.url,
+      "select number, document_id from turnwire.citations where turn_id = $1 order by model_index",
+      [turnId],
+    );
+    expect(rows.map((row) => [row["number"], row["document_id"]])).toEqual(cited.flat());
   });
 
   test("the model is told how to cite once there is something, and reads its own words as it wrote them", async () => {
