@@ -39,7 +39,7 @@ import {
   type Ending,
   type RetryLimits,
 } from "./resume-policy.js";
-import { Watchdog } from "./watchdog.js";
+import { Watchdog } from "../lib/watchdog.js";
 
 /** What became of the connection. `attempt` counts the attempts since something new arrived. */
 export interface ConnectionUpdate {
@@ -265,9 +265,12 @@ export class TurnStream implements AsyncIterable<TurnUpdate> {
     const attempt = new AbortController();
     const unlink = linkAbort(this.#abort.signal, attempt);
     let silent = false;
-    const watchdog = new Watchdog(clock, heartbeatTimeoutMs, () => {
-      silent = true;
-      attempt.abort();
+    const watchdog = new Watchdog(clock, {
+      ms: heartbeatTimeoutMs,
+      expire() {
+        silent = true;
+        attempt.abort();
+      },
     });
     const openedMs = clock.monotonicMs();
     const snapshot = new SnapshotJoiner();
@@ -279,7 +282,7 @@ export class TurnStream implements AsyncIterable<TurnUpdate> {
       for (;;) {
         let step: IteratorResult<StreamMessage>;
         try {
-          watchdog.waiting();
+          watchdog.waiting(true);
           step = await abortable(messages.next(), attempt.signal);
         } catch (thrown) {
           this.#abort.signal.throwIfAborted();
@@ -287,7 +290,7 @@ export class TurnStream implements AsyncIterable<TurnUpdate> {
             ? { kind: "silent", waitedMs: heartbeatTimeoutMs }
             : { kind: "failed", error: toClientError(thrown) };
         } finally {
-          watchdog.busy();
+          watchdog.arrived();
         }
         if (step.done) return { kind: "ended", nothingNew };
         if (!connected) {
@@ -311,7 +314,7 @@ export class TurnStream implements AsyncIterable<TurnUpdate> {
         }
       }
     } finally {
-      watchdog.close();
+      watchdog.stop();
       if (lingering && !this.#abort.signal.aborted) {
         void closeQuietly(messages, attempt, clock).finally(unlink);
       } else {

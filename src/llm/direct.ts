@@ -29,7 +29,7 @@ import type { LlmLimits, ModelConfig } from "./config.js";
 import { attemptStartedDelta, errorDelta, modelSelectedDelta, shows } from "./deltas.js";
 import { publicText } from "./http/mask-secrets.js";
 import { errorFromResponse } from "./http/upstream-error.js";
-import { Watchdog } from "./http/watchdog.js";
+import { Watchdog } from "../lib/watchdog.js";
 import { createDialect, DIALECT_NAMES } from "./providers/dialects.js";
 import type { Dialect, StreamDecoder } from "./providers/dialect.js";
 import { ByteCollector } from "./providers/shared/byte-collector.js";

@@ -20,7 +20,7 @@ import type { Clock } from "../../lib/clock.js";
 import { cancellableStream } from "../cancellable-stream.js";
 import { clientError, toClientError, type TurnwireClientError } from "../errors.js";
 import { backoffMs } from "../resume-policy.js";
-import { Watchdog } from "../watchdog.js";
+import { Watchdog } from "../../lib/watchdog.js";
 import type { LinkStatus, TurnPosition } from "./hub-messages.js";
 
 /** What the next stream shall bring. */
@@ -103,7 +103,7 @@ export class Watcher {
   /** Reads one stream to its end. Undefined = it was opened anew on purpose. */
   async #read(round: AbortController): Promise<TurnwireClientError | undefined> {
     const { api, clock, heartbeatTimeoutMs = 45_000 } = this.#options;
-    const watchdog = new Watchdog(clock, heartbeatTimeoutMs, () => round.abort(SILENT));
+    const watchdog = new Watchdog(clock, { ms: heartbeatTimeoutMs, expire: () => round.abort(SILENT) });
     try {
       const request = this.#request();
       const online = (): void => this.#online(round);
@@ -111,20 +111,20 @@ export class Watcher {
         (signal) => api.watch(request, { signal, onHeader: online }),
         round.signal,
       );
-      watchdog.waiting();
+      watchdog.waiting(true);
       for await (const message of stream) {
-        watchdog.busy();
+        watchdog.arrived();
         online();
         if (message.eventToken) this.#eventToken = message.eventToken;
         this.#options.onMessage(message);
-        watchdog.waiting();
+        watchdog.waiting(true);
       }
       return round.signal.reason === REOPENED ? undefined : lost("the stream ended");
     } catch (thrown) {
       if (round.signal.reason === REOPENED) return undefined;
       return round.signal.reason === SILENT ? lost("nothing was heard for too long") : toClientError(thrown);
     } finally {
-      watchdog.close();
+      watchdog.stop();
     }
   }
 

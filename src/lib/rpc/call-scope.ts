@@ -34,7 +34,9 @@ export class CallScope {
     );
   }
 
+  /** Also said of calls that have ended well: those are over and stay as they are. */
   clientLeft(): void {
+    if (this.#closed) return;
     this.abort(new TurnError(ErrorCode.CANCELLED, { message: "the client left" }));
   }
 

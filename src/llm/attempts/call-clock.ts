@@ -43,12 +43,15 @@ export class CallClock {
 
   /** The call is over. */
   close(): void {
-    this.#timer.abort();
+    this.#timer.abort(OVER);
     this.#caller.removeEventListener("abort", this.#onLeave);
   }
 
   readonly #onLeave = (): void => this.#call.abort(this.#caller.reason);
 }
+
+/** Nobody reads it; without one the platform makes an exception with a stack. */
+const OVER = "over";
 
 function deadlineExceeded(): TurnError {
   return new TurnError(ErrorCode.DEADLINE_EXCEEDED, {

@@ -2,7 +2,6 @@
  * HTTP to one provider: a pool of connections, requests that die with their signal, bounded bodies of errors.
  * Owns the pool. Knows nothing of dialects. Redirects are not followed: a key must not travel to another host.
  */
-import { AsyncLocalStorage } from "node:async_hooks";
 import type { Socket } from "node:net";
 import { buildConnector, Pool, type Dispatcher } from "undici";
 import { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
@@ -40,8 +39,8 @@ interface Connecting {
 export class UpstreamClient {
   readonly #pool: Pool;
   readonly #path: string;
-  /** The request that a new connection is made for. */
-  readonly #requesting = new AsyncLocalStorage<Connecting>();
+  /** The request that is handed to the pool: a connection that is begun meanwhile is made for it. */
+  #requesting: Connecting | undefined;
 
   constructor(options: UpstreamClientOptions) {
     const url = new URL(options.baseUrl);
@@ -62,15 +61,7 @@ export class UpstreamClient {
     const leave = (): void => void connecting.socket?.destroy(new Error("nobody waits for this connection"));
     signal.addEventListener("abort", leave, { once: true });
     try {
-      return await this.#requesting.run(connecting, () =>
-        this.#pool.request({
-          method: request.method,
-          path: `${this.#path}${request.path}`,
-          body: request.body,
-          headers: { "accept-encoding": "identity", "user-agent": "turnwire", ...request.headers },
-          signal,
-        }),
-      );
+      return await this.#send(request, connecting, signal);
     } catch (error) {
       signal.throwIfAborted();
       throw connectionError(error);
@@ -79,11 +70,26 @@ export class UpstreamClient {
     }
   }
 
+  #send(request: UpstreamRequest, connecting: Connecting, signal: AbortSignal): Promise<UpstreamResponse> {
+    this.#requesting = connecting;
+    try {
+      return this.#pool.request({
+        method: request.method,
+        path: `${this.#path}${request.path}`,
+        body: request.body,
+        headers: { "accept-encoding": "identity", "user-agent": "turnwire", ...request.headers },
+        signal,
+      });
+    } finally {
+      this.#requesting = undefined;
+    }
+  }
+
   /** undici lets a connection come about that nobody waits for any more; here it ends with the request that it is for. */
   #connector(timeout: number): buildConnector.connector {
     const connect = buildConnector({ timeout }) as (...call: Parameters<buildConnector.connector>) => Socket;
     return (options, callback) => {
-      const request = this.#requesting.getStore();
+      const request = this.#requesting;
       const settled = (...result: Parameters<typeof callback>): void => {
         if (request) request.socket = undefined;
         callback(...result);
@@ -116,8 +122,12 @@ export async function readText(
 
 /** Gives a finished answer's connection back to the pool if its body really ends; closes it if not. Does not wait. */
 export function drain(body: UpstreamResponse["body"], receivedBytes: number): void {
-  const done = body.dump({ limit: receivedBytes + DRAIN_BYTES, signal: AbortSignal.timeout(DRAIN_MS) });
-  done.catch(() => undefined); // the connection is closed then, and nobody waits for it
+  const late = new AbortController();
+  const timer = setTimeout(() => late.abort(), DRAIN_MS);
+  body
+    .dump({ limit: receivedBytes + DRAIN_BYTES, signal: late.signal })
+    .catch(() => undefined) // the connection is closed then, and nobody waits for it
+    .finally(() => clearTimeout(timer));
 }
 
 /** A failure to reach the provider, or to read on, in public words. The cause stays for the log. */

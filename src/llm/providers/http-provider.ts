@@ -20,7 +20,7 @@ import {
   type UpstreamResponse,
 } from "../http/upstream-client.js";
 import { errorFromResponse, retryAfterMs } from "../http/upstream-error.js";
-import { Watchdog } from "../http/watchdog.js";
+import { Watchdog } from "../../lib/watchdog.js";
 import { parseJson, stringOf, type Json } from "../json.js";
 import type { Dialect, DialectRequest, OutgoingRequest, StreamDecoder } from "./dialect.js";
 import type {

@@ -22,7 +22,7 @@ import { createGrpcClient, type GrpcClient } from "../../lib/rpc/grpc-client.js"
 import type { PipeProviderConfig, PriceConfig } from "../config.js";
 import { errorDelta, shows } from "../deltas.js";
 import { publicText, secretsOf } from "../http/mask-secrets.js";
-import { Watchdog } from "../http/watchdog.js";
+import { Watchdog } from "../../lib/watchdog.js";
 import type { CompletionCall, CompletionProvider, ListedModel, ProviderDeps } from "./provider.js";
 
 const LIST_TIMEOUT_MS = 5_000;

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { Clock } from "../../lib/clock.js";
+import type { Clock } from "./clock.js";
 import { Watchdog } from "./watchdog.js";
 
 /** A clock moved by hand: sleepers wake in order as time passes them. */
@@ -88,6 +88,7 @@ describe("watchdog", () => {
     watchdog.arrived();
     await clock.advance(10_000);
     expect(expired()).toBe(0);
+    expect(clock.sleepers).toBe(0);
     watchdog.waiting(true);
     await clock.advance(99);
     expect(expired()).toBe(0);
