@@ -40,8 +40,8 @@ import type { ToolServiceLimits } from "./tool-limits.js";
 import { IN_DOUBT_TEXT, ToolRun } from "./tool-run.js";
 
 const MAX_KEY_BYTES = 256;
-/** A caller's deadline is met this much early, so that the TIMEOUT result still reaches it, ms. */
-const DEADLINE_MARGIN_MS = 100;
+/** A caller's deadline is met so much early, so that the TIMEOUT result still reaches it: a fifth of it, at most 1 s. */
+const marginMs = (timeoutMs: number): number => Math.min(1_000, timeoutMs / 5);
 /** Whatever a tool asks for: text and JSON of this size still fit a message of 4 MiB. */
 const MAX_OUTPUT_BYTES = 1.5 * 1024 * 1024;
 const RETRY_AFTER_MS = 500;
@@ -289,7 +289,8 @@ export class ToolCalls {
     const deadline = request.deadline
       ? timestampMs(request.deadline) - this.#clock.now().getTime()
       : Infinity;
-    const rpc = context.timeoutMs === undefined ? Infinity : context.timeoutMs - DEADLINE_MARGIN_MS;
+    const { timeoutMs } = context;
+    const rpc = timeoutMs === undefined ? Infinity : timeoutMs - marginMs(timeoutMs);
     return Math.min(own, deadline, rpc);
   }
 

@@ -112,7 +112,7 @@ test("grpc - the RPC's deadline gives a TIMEOUT result, not a torn stream", asyn
     argumentsJson: JSON.stringify({ urls: [web.url("/drip")] }),
   };
   const events = [];
-  for await (const { event } of client.serverStream("executeTool", request, { signal, timeoutMs: 700 }))
+  for await (const { event } of client.serverStream("executeTool", request, { signal, timeoutMs: 2_500 }))
     events.push(event);
   expect(events.at(-1)).toMatchObject({ case: "result", value: { outcome: ToolOutcome.TIMEOUT } });
   await web.socketsDownTo(0);
