@@ -43,6 +43,8 @@ export interface LanePlan {
 /** What a turn needs to run, resolved once. */
 export interface TurnPlan {
   readonly started: TurnStarted;
+  /** Of the user, when the turn was sent: they decide which models may answer. */
+  readonly groups: readonly string[];
   /** The whole input, however long. */
   readonly input: UserInput;
   readonly lanes: readonly LanePlan[];
@@ -88,6 +90,7 @@ export async function resolvePlan(
   });
   return {
     started,
+    groups: principal.groups ?? [],
     input,
     lanes,
     tools,

@@ -149,6 +149,7 @@ function completionRequest(
     caller: {
       tenantId: turn.row.tenantId,
       userId: turn.row.userId,
+      groups: [...plan.groups],
       turnId: turn.row.turnId,
       modelIndex: lane.modelIndex,
       cycle: action.cycle,

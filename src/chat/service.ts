@@ -21,6 +21,7 @@ import {
 import { CursorAheadSchema } from "../../gen/turnwire/chat/v1/errors_pb.js";
 import { TurnStateSchema, type TurnState } from "../../gen/turnwire/chat/v1/turn_state_pb.js";
 import { TurnStatus } from "../../gen/turnwire/chat/v1/types_pb.js";
+import type { Model } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnStartedSchema } from "../../gen/turnwire/packet/v1/control_pb.js";
 import { TurnError } from "../lib/errors.js";
@@ -152,7 +153,8 @@ export function createChatService(deps: ChatDeps, turns: ActiveTurns): ServiceBi
 
     async listModels(request, { principal, signal }) {
       const page = pageList(await deps.models.listModels(principal, signal), request);
-      return create(ListModelsResponseSchema, { models: page.rows, nextPageToken: page.nextToken });
+      const models = page.rows.map((model) => withOwnAccess(model, principal));
+      return create(ListModelsResponseSchema, { models, nextPageToken: page.nextToken });
     },
 
     async listTools(request, { principal, signal }) {
@@ -161,6 +163,13 @@ export function createChatService(deps: ChatDeps, turns: ActiveTurns): ServiceBi
       return create(ListToolsResponseSchema, { tools: page.rows, nextPageToken: page.nextToken });
     },
   });
+}
+
+/** Who else may use a model is nobody's business (I12): of its groups, those of the caller. */
+function withOwnAccess(model: Model, { groups = [] }: Principal): Model {
+  const { access } = model;
+  if (!access) return model;
+  return { ...model, access: { ...access, groups: access.groups.filter((group) => groups.includes(group)) } };
 }
 
 /** Pages of a list that is in memory; the token is the next index. */

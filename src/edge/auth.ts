@@ -12,7 +12,7 @@ export const LOCAL_PRINCIPAL: Principal = { tenantId: "local", userId: "local", 
 export const PEER_PRINCIPAL: Principal = { tenantId: "peer", userId: "peer", admin: false };
 
 export interface AuthenticatorOptions {
-  /** The value of TURNWIRE_TOKENS: `token=tenant/user[/admin],...`, each entry split at its last `=`. */
+  /** The value of TURNWIRE_TOKENS: `token=tenant/user[/admin][+group...],...`, each entry split at its last `=`. */
   readonly tokens?: string;
   /** Whether the port is reachable from this machine only. */
   readonly loopback: boolean;
@@ -24,7 +24,7 @@ export function createAuthenticator(options: AuthenticatorOptions): Authenticate
   if (entries.length > 0) return (headers) => principalOf(entries, headers);
   if (options.loopback) return () => LOCAL_PRINCIPAL;
   throw new Error(
-    "TURNWIRE_HOST is not a loopback address: set TURNWIRE_TOKENS (token=tenant/user[/admin],...)",
+    "TURNWIRE_HOST is not a loopback address: set TURNWIRE_TOKENS (token=tenant/user[/admin][+group...],...)",
   );
 }
 
@@ -67,6 +67,9 @@ function parseTokens(text: string): TokenEntry[] {
 }
 
 const NAME = /^[A-Za-z0-9][A-Za-z0-9_.@:-]{0,127}$/;
+/** Without a colon: access lists tell groups from tenants and users by it. */
+const GROUP = /^[A-Za-z0-9][A-Za-z0-9_.@-]{0,127}$/;
+const MAX_GROUPS = 256;
 
 /** The entry, or what is wrong with it. */
 function parseEntry(raw: string): TokenEntry | string {
@@ -74,12 +77,16 @@ function parseEntry(raw: string): TokenEntry | string {
   const token = raw.slice(0, Math.max(split, 0)).trim();
   if (token === "") return "expected token=tenant/user or token=tenant/user/admin";
   if (/[\s\u0000-\u001f\u007f-\uffff]/.test(token)) return "a token is printable ASCII without spaces";
-  const [tenantId = "", userId = "", role, ...rest] = raw.slice(split + 1).split("/");
+  const [who = "", ...groups] = raw.slice(split + 1).split("+");
+  const [tenantId = "", userId = "", role, ...rest] = who.split("/");
   if (!NAME.test(tenantId) || !NAME.test(userId))
     return "expected tenant/user behind the last '=', of letters, digits and _.@:-";
   if (rest.length > 0 || (role !== undefined && role !== "admin"))
     return "the only role is admin: token=tenant/user/admin";
-  return { digest: digestOf(token), principal: { tenantId, userId, admin: role === "admin" } };
+  if (groups.length > MAX_GROUPS || !groups.every((group) => GROUP.test(group)))
+    return `expected at most ${MAX_GROUPS} groups, each behind a '+', of letters, digits and _.@-`;
+  const principal = { tenantId, userId, admin: role === "admin", ...(groups.length > 0 && { groups }) };
+  return { digest: digestOf(token), principal };
 }
 
 function principalOf(entries: readonly TokenEntry[], headers: RequestHeaders): Principal {

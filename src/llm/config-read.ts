@@ -2,7 +2,7 @@
 import { TurnError } from "../lib/errors.js";
 import { isSendable, trimSlash, urlProblem, type Environment } from "./config-environment.js";
 import type { ConfigNode } from "./config-file.js";
-import { checkNames, readModel, readPrices, readRoutes } from "./config-read-models.js";
+import { checkFallbacks, Names, readModel, readPrices, readRoutes } from "./config-read-models.js";
 import {
   DEFAULT_DEMO_DELAY_MS,
   DEFAULT_LLM_LIMITS,
@@ -41,22 +41,28 @@ export function readConfigRoot(root: ConfigNode, sources: Sources): FileConfig {
   const used: Used = { ...sources, keyNames: [], files: [sources.path] };
   const providers: ProviderConfig[] = [];
   const models: ModelConfig[] = [];
+  const modelNodes: ConfigNode[] = [];
+  const names = new Names();
   const tags = root.optional("tags")?.texts();
+  const take = (node: ConfigNode, provider: ProviderConfig): void => {
+    models.push(readModel(node, provider, names, tags));
+    modelNodes.push(node);
+  };
   for (const node of root.optional("providers")?.list() ?? []) {
     const provider = readProvider(node, used);
     if (providers.some(({ name }) => name === provider.name))
       throw node.get("name").error("names a provider twice");
     providers.push(provider);
-    for (const model of node.optional("models")?.list() ?? []) models.push(readModel(model, provider, tags));
+    for (const model of node.optional("models")?.list() ?? []) take(model, provider);
   }
   for (const node of root.optional("models")?.list() ?? []) {
     const name = node.get("provider");
     const provider = providers.find((each) => each.name === name.text());
     if (!provider) throw name.error("names no provider of this file");
-    models.push(readModel(node, provider, tags));
+    take(node, provider);
   }
-  const routes = readRoutes(root, models, providers);
-  checkNames(root, models, routes);
+  const routes = readRoutes(root, names, models, providers);
+  checkFallbacks(modelNodes, names, models, providers);
   const prices = readPrices(root);
   const limits = readLimits(root);
   return { providers, models, routes, prices, limits, files: used.files, keyNames: used.keyNames };

@@ -61,12 +61,27 @@ export interface ProviderLimits {
 }
 
 /** Millionths of the currency per million tokens. */
-export interface PriceConfig {
-  readonly currency: string;
+export interface TokenPrices {
   readonly input: number;
   readonly output: number;
+  /** Of output tokens that are reasoning. Default: as output. */
+  readonly reasoning?: number;
   readonly cacheRead: number;
   readonly cacheWrite: number;
+}
+
+export interface PriceConfig extends TokenPrices {
+  readonly currency: string;
+  /** Millionths of the currency for each answer. Default: 0. */
+  readonly request?: number;
+  /** Millionths of the currency for each picture that the model makes. Default: 0. */
+  readonly image?: number;
+  /** Prices of whole requests with more input than that, the greatest first. */
+  readonly tiers?: readonly PriceTier[];
+}
+
+export interface PriceTier extends TokenPrices {
+  readonly aboveInputTokens: number;
 }
 
 export interface ModelConfig {
@@ -96,6 +111,8 @@ export interface ModelConfig {
   readonly access: readonly string[] | undefined;
   /** undefined = unknown. */
   readonly price: PriceConfig | undefined;
+  /** Models or routes that are asked when it fails, in order. */
+  readonly fallbacks: readonly string[];
 }
 
 /** A name behind which several models stand. */
@@ -190,5 +207,6 @@ export function modelOf(id: string, provider: string): ModelConfig {
     startsInReasoning: false,
     access: undefined,
     price: undefined,
+    fallbacks: [],
   };
 }

@@ -104,7 +104,7 @@ models:
       ownedBy: "local",
       contextTokens: 9,
       maxOutputTokens: 8,
-      ...{ modalities: [], access: undefined, price: undefined },
+      ...{ modalities: [], access: undefined, price: undefined, fallbacks: [] },
       reasoning: true,
       tools: false,
       reasoningTags: ["think", "thinking", "thought", "reasoning"],
@@ -230,6 +230,21 @@ models:
       'providers: [{ name: a, api: gemini, baseUrl: "http://a/", apiKeyFile: gone }]',
       "apiKeyFile names /etc/gone, which cannot be read",
     ],
+    [
+      "a fallback to nobody",
+      'providers: [{ name: a, api: gemini, baseUrl: "http://a/", models: [{ id: m, fallbacks: [x] }] }]',
+      "providers[0].models[0].fallbacks[0] names no model or route",
+    ],
+    [
+      "an access list with a user of no tenant",
+      'providers: [{ name: a, api: gemini, baseUrl: "http://a/", models: [{ id: m, access: [x, "user:ann"] }] }]',
+      "models[0].access[1] must be a group, tenant:NAME or user:TENANT/NAME",
+    ],
+    [
+      "two tiers of one size",
+      `${own}prices: [{ model: m, tiers: [{ aboveInputTokens: 9 }, { aboveInputTokens: 9 }] }]`,
+      "prices[0].tiers[1].aboveInputTokens has prices already",
+    ],
   ])("%s - the error says file, line and key", (_, yaml, message) => {
     const read = (path: string): string => {
       if (path !== "/etc/tw.yaml") throw new Error("ENOENT");
@@ -306,10 +321,15 @@ models:
     [
       "a name taken twice",
       `${provider}    models: [m, { id: n, aliases: [m] }]`,
-      "has two models called m",
-      {},
+      "/etc/tw.yaml:5: providers[0].models[1].aliases[0] makes two models called m",
+      { line: "5" },
     ],
-    ["the demo's name", `${provider}    models: [demo]`, "has two models called demo", {}],
+    [
+      "the demo's name",
+      `${provider}    models: [demo]`,
+      "providers[0].models[0] makes two models called demo",
+      { line: "5" },
+    ],
     [
       "a number that is none",
       `${provider}    models:\n      - id: m\n        contextTokens: many`,

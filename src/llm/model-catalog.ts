@@ -77,12 +77,14 @@ export class ModelCatalog {
     return this.#routes.find((route) => isCalled(route, id));
   }
 
+  /** The configured model with this id or alias. */
+  named(id: string): ModelConfig | undefined {
+    return this.#models.find((model) => isCalled(model, id));
+  }
+
   /** The configured model that is called so, here or by its provider. */
   configured(name: string): ModelConfig | undefined {
-    return (
-      this.#models.find((model) => isCalled(model, name)) ??
-      this.#models.find(({ upstreamModel }) => upstreamModel === name)
-    );
+    return this.named(name) ?? this.#models.find(({ upstreamModel }) => upstreamModel === name);
   }
 
   /** The model with this id or alias. */

@@ -20,7 +20,7 @@ export interface Config {
   readonly toolAddresses: string;
   /** TURNWIRE_PEER_TOKEN: bearer between the services; off loopback the peers demand it. */
   readonly peerToken: string | undefined;
-  /** TURNWIRE_TOKENS: token=tenant/user[/admin],... */
+  /** TURNWIRE_TOKENS: token=tenant/user[/admin][+group...],... */
   readonly tokens: string | undefined;
   /** TURNWIRE_DATA_DIR. Default .data; as root /var/lib/turnwire. */
   readonly dataDir: string;

@@ -39,7 +39,8 @@ export interface Peer<Port> {
 export function connectModels(options: PeerOptions): Peer<ModelPort> {
   const client = createGrpcClient(LlmProxyService, options);
   const catalogue = new Catalogue<Model>(options.clock, async (principal, pageToken, signal) => {
-    const caller = { tenantId: principal.tenantId, userId: principal.userId, purpose: "catalogue" };
+    const { tenantId, userId, groups = [] } = principal;
+    const caller = { tenantId, userId, groups: [...groups], purpose: "catalogue" };
     const page = await client.unary(
       "listModels",
       create(ListModelsRequestSchema, { caller, pageSize: 200, pageToken }),
@@ -96,7 +97,8 @@ class Catalogue<T> {
   }
 
   list(principal: Principal, signal: AbortSignal): Promise<readonly T[]> {
-    const key = JSON.stringify([principal.tenantId, principal.userId]);
+    const { tenantId, userId, groups = [] } = principal;
+    const key = JSON.stringify([tenantId, userId, groups]);
     const kept = this.#kept.get(key);
     const nowMs = this.#clock.monotonicMs();
     if (kept && nowMs - kept.atMs < CATALOGUE_MS) return abortable(kept.list, signal);

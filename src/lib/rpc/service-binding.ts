@@ -10,6 +10,8 @@ export interface Principal {
   readonly tenantId: string;
   readonly userId: string;
   readonly admin: boolean;
+  /** Groups of the user, for access to models. Default: none. */
+  readonly groups?: readonly string[];
 }
 
 /** Whose something is: a user of a tenant. */

@@ -30,6 +30,25 @@ test("cost - the largest counts do not overflow; a told cost stays; no price, no
   expect(withCost(create(UsageSchema, { inputTokens: 5 }), undefined).costMicros).toBe("0");
 });
 
+test("cost - reasoning, a price per answer and per picture, and the tier of a long prompt for all of it", () => {
+  const full = {
+    ...price,
+    ...{ reasoning: 20_000_000, request: 5_000, image: 40_000 },
+    tiers: [
+      { ...price, aboveInputTokens: 500_000, input: 5_000_000 },
+      { ...price, aboveInputTokens: 200_000, input: 2_500_000, output: 15_000_000 },
+    ],
+  };
+  const usage = (inputTokens: number) =>
+    create(UsageSchema, { inputTokens, outputTokens: 30, reasoningTokens: 10 });
+  const micros = (inputTokens: number, images = 0) => withCost(usage(inputTokens), full, images).costMicros;
+  expect(micros(1_000)).toBe(String(1_250 + 20 * 10 + 10 * 20 + 5_000));
+  expect(micros(1_000, 2)).toBe(String(1_250 + 20 * 10 + 10 * 20 + 5_000 + 80_000));
+  expect(micros(200_000)).toBe(String(250_000 + 20 * 10 + 10 * 20 + 5_000));
+  expect(micros(200_001)).toBe(String(500_003 + 30 * 15 + 5_000)); // half a micro is rounded up
+  expect(micros(500_001)).toBe(String(2_500_005 + 30 * 10 + 5_000));
+});
+
 const ask = (text: string) =>
   create(CompletionInputSchema, {
     modelId: "m",

@@ -2,21 +2,34 @@
 import { create } from "@bufbuild/protobuf";
 import type { CompletionInput } from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { UsageSchema, type Usage } from "../../../gen/turnwire/packet/v1/common_pb.js";
-import type { PriceConfig } from "../config.js";
+import type { PriceConfig, TokenPrices } from "../config.js";
 
 const PER_MILLION = 1_000_000n;
 
-/** The usage with its cost, unless the provider told one or the price is unknown. */
-export function withCost(usage: Usage, price: PriceConfig | undefined): Usage {
+/** The usage with its cost, unless the provider told one or the price is unknown. `images`: those that the model made. */
+export function withCost(usage: Usage, price: PriceConfig | undefined, images = 0): Usage {
   if (!price || usage.costMicros !== "0") return usage;
-  const cached = usage.cacheReadTokens + usage.cacheWriteTokens;
-  const sum =
-    cost(Math.max(0, usage.inputTokens - cached), price.input) +
-    cost(usage.cacheReadTokens, price.cacheRead) +
-    cost(usage.cacheWriteTokens, price.cacheWrite) +
-    cost(usage.outputTokens, price.output);
-  const costMicros = ((sum + PER_MILLION / 2n) / PER_MILLION).toString();
+  const tokens = costOfTokens(usage, pricesFor(usage.inputTokens, price));
+  const rest = BigInt(price.request ?? 0) + BigInt(images) * BigInt(price.image ?? 0);
+  const costMicros = ((tokens + PER_MILLION / 2n) / PER_MILLION + rest).toString();
   return { ...usage, costMicros, currency: price.currency };
+}
+
+/** A tier holds for all tokens of a request. */
+function pricesFor(inputTokens: number, price: PriceConfig): TokenPrices {
+  return price.tiers?.find(({ aboveInputTokens }) => inputTokens > aboveInputTokens) ?? price;
+}
+
+function costOfTokens(usage: Usage, prices: TokenPrices): bigint {
+  const cached = usage.cacheReadTokens + usage.cacheWriteTokens;
+  const reasoning = Math.min(usage.reasoningTokens, usage.outputTokens);
+  return (
+    cost(Math.max(0, usage.inputTokens - cached), prices.input) +
+    cost(usage.cacheReadTokens, prices.cacheRead) +
+    cost(usage.cacheWriteTokens, prices.cacheWrite) +
+    cost(usage.outputTokens - reasoning, prices.output) +
+    cost(reasoning, prices.reasoning ?? prices.output)
+  );
 }
 
 function cost(tokens: number, microsPerMillion: number): bigint {

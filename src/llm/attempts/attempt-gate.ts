@@ -55,6 +55,8 @@ export class AttemptGate {
   /** The newest usage was handed on. */
   #usageTold = false;
   #output = new TokenEstimate();
+  /** Pictures that the model made. */
+  #images = 0;
   #selected = "";
   #end: AttemptEnd | undefined;
 
@@ -85,11 +87,13 @@ export class AttemptGate {
     const finished = this.#end?.kind === "finished";
     if (!this.#usage) {
       // An answer that never began is taken to cost nothing.
-      return this.#shown || finished ? withCost(estimatedUsage(input, output), price) : undefined;
+      return this.#shown || finished
+        ? withCost(estimatedUsage(input, output), price, this.#images)
+        : undefined;
     }
     if (finished || this.#usage.outputTokens >= output) return this.#usage;
     const told = create(UsageSchema, { ...this.#usage, outputTokens: output, estimated: true });
-    return withCost({ ...told, costMicros: "0" }, price);
+    return withCost({ ...told, costMicros: "0" }, price, this.#images);
   }
 
   /** How it ended; an attempt that said nothing of its end was cut off. */
@@ -141,6 +145,9 @@ export class AttemptGate {
         this.#commit(out);
         break;
       case "media":
+        if (step.value.mediaType.startsWith("image/")) this.#images++;
+        this.#commit(out);
+        break;
       case "serverToolCall":
       case "citation":
         this.#commit(out);
@@ -190,7 +197,7 @@ export class AttemptGate {
 
   #takeUsage(usage: Usage | undefined, out: CompletionDelta[]): void {
     if (!usage) return;
-    this.#usage = withCost(usage, this.#options.price);
+    this.#usage = withCost(usage, this.#options.price, this.#images);
     this.#usageTold = this.#shown && !this.#end;
     if (this.#usageTold) out.push(usageDelta(this.#usage, this.#attempt));
   }
@@ -226,6 +233,7 @@ export class AttemptGate {
     this.#usage = undefined;
     this.#usageTold = false;
     this.#output = new TokenEstimate();
+    this.#images = 0;
   }
 }
 

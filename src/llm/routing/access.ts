@@ -7,10 +7,9 @@ import type { Caller } from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.j
  */
 export function mayUse(access: readonly string[] | undefined, caller: Caller | undefined): boolean {
   if (access === undefined || caller === undefined) return true;
-  return access.some(
-    (entry) =>
-      caller.groups.includes(entry) ||
-      entry === `tenant:${caller.tenantId}` ||
-      entry === `user:${caller.tenantId}/${caller.userId}`,
+  return access.some((entry) =>
+    /^(?:tenant|user):/.test(entry)
+      ? entry === `tenant:${caller.tenantId}` || entry === `user:${caller.tenantId}/${caller.userId}`
+      : caller.groups.includes(entry),
   );
 }

@@ -25,6 +25,7 @@ export function routeAsModel(route: RouteConfig, behind: readonly ModelConfig[])
       startsInReasoning: false,
       access: route.access,
       price: undefined,
+      fallbacks: [],
     },
     contextTokens: least(behind.map(({ contextTokens }) => contextTokens)),
     maxOutputTokens: least(behind.map(({ maxOutputTokens }) => maxOutputTokens)),

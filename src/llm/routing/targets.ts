@@ -1,6 +1,6 @@
 /**
- * Who is asked for one call, in order: the model or the models behind its route, then those that the request names for when
- * it fails. Owns the position. Later ones are looked up when they are needed: a fallback whose provider is slow to list its
+ * Who is asked for one call, in order: the model or the models behind its route, then those that the configuration names
+ * for when it fails, then those that the request names. Owns the position. Later ones are looked up when they are needed: a fallback whose provider is slow to list its
  * models costs nothing while nobody needs it.
  */
 import type { Caller, StreamCompletionRequest } from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
@@ -46,7 +46,10 @@ export class Targets {
     const { caller } = request;
     const asked = request.input?.modelId ?? "";
     const own = candidatesOf(asked, catalog, caller);
-    const further = request.fallbackModelIds.flatMap((id) => candidatesOf(id, catalog, caller));
+    const further = [
+      ...own.flatMap((candidate) => fallbacksOf(candidate, catalog, caller)),
+      ...request.fallbackModelIds.flatMap((id) => candidatesOf(id, catalog, caller)),
+    ];
     const seen = new Set<string>();
     const rest = [...own, ...further].filter(({ modelId }) => !seen.has(modelId) && seen.add(modelId));
     // The model itself must be there; of a route, one of its models.
@@ -82,6 +85,18 @@ function candidatesOf(id: string, catalog: ModelCatalog, caller: Caller | undefi
   if (!mayUse(route.access, caller)) return [];
   const hiddenAs = route.kind === "arena" ? route.id : "";
   return orderCandidates(route, caller).map((modelId) => ({ modelId, hiddenAs }));
+}
+
+/** Those of the configuration. Behind an arena they are hidden as it is. */
+function fallbacksOf(
+  { modelId, hiddenAs }: Candidate,
+  catalog: ModelCatalog,
+  caller: Caller | undefined,
+): Candidate[] {
+  const fallbacks = catalog.named(modelId)?.fallbacks ?? [];
+  return fallbacks
+    .flatMap((id) => candidatesOf(id, catalog, caller))
+    .map((candidate) => (hiddenAs === "" ? candidate : { ...candidate, hiddenAs }));
 }
 
 async function lookUp(
