@@ -97,8 +97,8 @@ function lanePackets(lane: LanePlan) {
     started: () => packet("laneStarted", { modelId }, here),
     cycleStarted: ({ cycle, toolChoice }: CallModel) =>
       packet("cycleStarted", { cycle, modelId, attempt: 1, toolChoice }, here),
-    cycleEnd: (cycle: number, { finishReason, usage }: StepOutcome) =>
-      packet("cycleEnd", { cycle, finishReason, usage }, here),
+    cycleEnd: (cycle: number, { finishReason, shownUsage }: StepOutcome) =>
+      packet("cycleEnd", { cycle, finishReason, usage: shownUsage }, here),
     end: ({ outcome, finishReason, error }: LaneOutcome, step: StepOutcome, usage: Usage) => {
       const answeredBy = step.modelId || modelId;
       const told = error && { ...error, modelId: answeredBy };

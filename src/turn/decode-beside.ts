@@ -33,7 +33,7 @@ export function addUsage(state: StepState, out: Packet[], delta: UsageDelta): vo
   out.push(
     packet(
       "usageInfo",
-      { usage: stepUsage(state), cycle: state.options.cycle },
+      { usage: shownUsage(state), cycle: state.options.cycle },
       lanePlacementOf(state.options.modelIndex),
     ),
   );
@@ -45,6 +45,12 @@ export function stepUsage(state: StepState): Usage {
   const made = Math.max(1, state.usageByAttempt.size, state.attempt - first + 1);
   const attempts = made + (priorUsage?.attempts ?? 0);
   return create(UsageSchema, { ...sumUsage([priorUsage, ...state.usageByAttempt.values()]), attempts });
+}
+
+/** The same as it may be shown before the lane's end. */
+export function shownUsage(state: StepState): Usage {
+  const usage = stepUsage(state);
+  return state.secret ? { ...usage, costMicros: "0", currency: "" } : usage;
 }
 
 /**

@@ -90,6 +90,8 @@ export interface StepState {
   visible: boolean;
   attempt: number;
   modelId: string;
+  /** Who answers is not told before the lane's end, so no price is: it would tell. */
+  secret: boolean;
   usageByAttempt: Map<number, Usage>;
   finishReason: FinishReason;
   finished: boolean;
@@ -104,7 +106,7 @@ export interface StepState {
 /** Everything that one attempt builds up. */
 export function freshAttempt(): Omit<
   StepState,
-  "options" | "attempt" | "modelId" | "usageByAttempt" | "warnings"
+  "options" | "attempt" | "modelId" | "secret" | "usageByAttempt" | "warnings"
 > {
   return {
     current: undefined,

@@ -34,6 +34,7 @@ import {
   addServerToolCall,
   addUsage,
   crossAttemptBoundary,
+  shownUsage,
   stepUsage,
 } from "./decode-beside.js";
 import {
@@ -60,6 +61,7 @@ export function startStep(options: StepOptions): StepState {
     options,
     attempt: options.attempt ?? 1,
     modelId: options.modelId ?? "",
+    secret: false,
     usageByAttempt: new Map(),
     warnings: [],
     ...freshAttempt(),
@@ -99,6 +101,7 @@ export function nextDelta(state: StepState, { delta }: CompletionDelta, tMs = 0)
       break;
     case "attemptStarted":
       state.attempt = Math.max(state.attempt, delta.value.attempt);
+      state.secret = delta.value.provider === "" && delta.value.upstreamModel === "";
       break;
     case "attemptBoundary":
       crossAttemptBoundary(state, out, delta.value);
@@ -212,6 +215,7 @@ function outcomeOf(
     calls: ended.flatMap(({ ready }) => (ready ? [ready] : [])),
     finishReason,
     usage: stepUsage(state),
+    shownUsage: shownUsage(state),
     assistantMessage: assistantMessage(state, ended),
     modelId: state.modelId,
     reasoningOpen: state.reasoningOpen,

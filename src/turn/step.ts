@@ -82,8 +82,10 @@ export interface StepOutcome {
   readonly calls: readonly DecodedCall[];
   /** UNSPECIFIED when the stream ended without saying. */
   readonly finishReason: FinishReason;
-  /** Of all attempts of the cycle, given up or not: what CycleEnd says. */
+  /** Of all attempts of the cycle, given up or not. */
   readonly usage: Usage;
+  /** The same as CycleEnd says it: an arena's without the cost, which LaneEnd has. */
+  readonly shownUsage: Usage;
   /** For the next call of the same lane. */
   readonly assistantMessage: ModelMessage;
   /** Set when failed. */
