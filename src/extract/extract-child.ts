@@ -8,6 +8,7 @@
 import { Worker } from "node:worker_threads";
 import { decodeText } from "./charset.js";
 import type { ExtractAnswer, ExtractedText, ExtractRequest } from "./extracted-text.js";
+import { UnreadablePage } from "./unreadable-page.js";
 
 const WATCHDOG = `
   const { workerData } = require("node:worker_threads");
@@ -33,6 +34,8 @@ async function answer(request: ExtractRequest): Promise<ExtractAnswer> {
   } catch (error) {
     if ((error as Error).name === "PasswordException")
       return { kind: "unreadable", why: "encrypted", reason: "it needs a password" };
+    if (error instanceof UnreadablePage)
+      return { kind: "unreadable", why: "unreadable", reason: error.reason };
     return {
       kind: "unreadable",
       why: "unreadable",

@@ -79,6 +79,14 @@ test.each([
   ["a PDF without text", makePdf([""], "Scan"), "scan.pdf", "", DocumentFailure.EMPTY],
   ["an empty file", Buffer.alloc(0), "a.txt", "", DocumentFailure.EMPTY],
   ["white space", text(" \n\t\n "), "a.md", "", DocumentFailure.EMPTY],
+  ["HTML nested without end", text("<div>".repeat(200_000)), "a.html", "", DocumentFailure.BROKEN],
+  [
+    "HTML that closes what is not open",
+    text("<b>".repeat(25_000) + "</x>".repeat(500_000)),
+    "a.html",
+    "",
+    DocumentFailure.BROKEN,
+  ],
   ["HTML without text", text("<html><script>1</script></html>"), "a.html", "", DocumentFailure.EMPTY],
 ] as const)(
   "documents - %s fails with its reason, and says what to do",
@@ -89,6 +97,31 @@ test.each([
     expect(document.error).toMatch(/^[A-Z].{10,300}\.$/);
   },
 );
+
+test("documents - what makes careless parsers quadratic is read, or refused, like any other page", async () => {
+  const service = await use();
+  const many = (part: string): string => part.repeat(Math.ceil(400_000 / part.length));
+  const pages = {
+    attributes: `<p ${many('a="b" ')}>x</p>`,
+    names: `<p ${Array.from({ length: 100_000 }, (_, n) => `a${n}=1`).join(" ")}>x</p>`,
+    comments: `x${many("<!-- y -->")}${many("<!--")}`,
+    entities: `x${many("&amp;&#x41;&no;")}&${many("a")}`,
+    cells: `<table>${many("<td>x")}`,
+    paragraphs: many("<p>x"),
+    starts: `x${many("<")}${many("</")}${many("<!")}`,
+    scripts: `x<script>${many("</scrip")}`,
+    spaces: `x<pre>${many("\r")}${many(" \t")}</pre>`,
+    tables: "<table><tr><td>x".repeat(100_000),
+  };
+  const settled = await Promise.all(
+    Object.entries(pages).map(async ([name, page]) => {
+      const document = await addFile(service, text(`<html><body>${page}`), `${name}.html`, "text/html");
+      return [name, document.failure] as const;
+    }),
+  );
+  const refused = settled.filter(([, failure]) => failure !== DocumentFailure.UNSPECIFIED);
+  expect(refused).toEqual([["tables", DocumentFailure.BROKEN]]);
+});
 
 test("documents - addresses: read, refused, missing", async () => {
   const service = await use();
