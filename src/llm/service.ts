@@ -94,7 +94,8 @@ export function createLlmService(deps: LlmServiceDeps): LlmService {
         firstTokenTimeoutMs:
           milliseconds(request.firstTokenTimeout, "first_token_timeout") ?? limits.firstTokenTimeoutMs,
         stallTimeoutMs: milliseconds(request.stallTimeout, "stall_timeout") ?? limits.stallTimeoutMs,
-        ended: (attempt) => logAttempt(logger, request, attempt),
+        // After what the caller waits for has left.
+        ended: (attempt) => void setImmediate(logAttempt, logger, request, attempt),
       });
       for await (const some of deltas) {
         for (const response of batchDeltas(some)) yield messageFrame(response);

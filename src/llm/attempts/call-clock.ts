@@ -27,7 +27,7 @@ export class CallClock {
     );
   }
 
-  /** Aborts when the caller leaves and when the time is up. */
+  /** Aborts when the caller leaves, when the time is up, and when the call is over. */
   get signal(): AbortSignal {
     return this.#call.signal;
   }
@@ -41,8 +41,9 @@ export class CallClock {
     return Math.max(0, this.#endMs - this.#clock.monotonicMs());
   }
 
-  /** The call is over. */
+  /** The call is over: what still runs for it ends. */
   close(): void {
+    this.#call.abort(OVER);
     this.#timer.abort(OVER);
     this.#caller.removeEventListener("abort", this.#onLeave);
   }

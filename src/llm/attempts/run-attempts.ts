@@ -140,8 +140,19 @@ async function* runAttempt(
   } catch (error) {
     return { error: TurnError.from(error), gate, unsendable: true };
   }
-  yield opening(target, attempt, prepared.droppedParameters);
-  const error = yield* streamAttempt(call, asking, prepared, gate);
+  const answer = streamAttempt(call, asking, prepared, gate);
+  const first = answer.next(); // what is announced travels while the provider is asked
+  first.catch(() => undefined); // it is awaited below, if anybody still waits then
+  let error: TurnError | undefined;
+  try {
+    yield opening(target, attempt, prepared.droppedParameters);
+    const step = await first;
+    if (!step.done) yield step.value;
+    error = step.done ? step.value : yield* answer;
+  } finally {
+    // Who leaves before the first delta ends an attempt that is under way: the end of the call's clock stops it.
+    answer.return(undefined).catch(() => undefined);
+  }
   if (error && !gate.committed) return { error, gate, unsendable: false };
   const { end } = gate;
   const last =
