@@ -10,8 +10,8 @@ const BY_RAW_REASON: ReadonlyMap<string, FinishReason> = new Map([
     "complete",
     "completed",
     "pause_turn",
-    "eos",
-    "done",
+    "compaction",
+    ...["eos", "eos_token", "stop_token", "stop_str", "end", "done"],
   ),
   ...named(
     FinishReason.LENGTH,
@@ -21,6 +21,9 @@ const BY_RAW_REASON: ReadonlyMap<string, FinishReason> = new Map([
       "max_output_tokens",
       "model_context_window_exceeded",
       "max_completion_tokens",
+      "max_length",
+      "model_length",
+      "token_limit",
     ],
   ),
   ...named(FinishReason.TOOL_CALLS, "tool_calls", "tool_call", "tool-calls", "function_call", "tool_use"),
@@ -35,14 +38,14 @@ const BY_RAW_REASON: ReadonlyMap<string, FinishReason> = new Map([
       "prohibited_content",
       "spii",
     ],
-    ...["guardrail_intervened", "sensitive"],
+    ...["content_filtered", "content-filtered", "guardrail_intervened", "sensitive"],
   ),
   ...named(FinishReason.REFUSAL, "refusal"),
   ...named(
     FinishReason.ERROR,
     "error",
     "failed",
-    "malformed_function_call",
+    ...["malformed_function_call", "function_call_filter", "abort", "aborted", "cancelled", "canceled"],
     "insufficient_system_resource",
     "network_error",
   ),
@@ -52,11 +55,17 @@ function named(reason: FinishReason, ...raw: string[]): [string, FinishReason][]
   return raw.map((name) => [name, reason]);
 }
 
+/** Words that stand where there is no reason yet. */
+const NO_END = new Set(["", "none", "null", "undefined", "not_finished", "finish_reason_unspecified"]);
+
 /**
- * The reason behind a provider's word for it. undefined = this is no end mark (absent, empty, "None"); OTHER = a word
- * nobody knows, which ends an answer only if nothing follows it.
+ * The reason behind a provider's word for it, of which only what stands before a colon counts. undefined = this is no end mark
+ * (absent, empty, "None"); OTHER = a word nobody knows, which ends an answer only if nothing follows it.
  */
 export function finishReasonOf(raw: unknown): FinishReason | undefined {
-  if (typeof raw !== "string" || raw === "" || raw === "None" || raw === "null") return undefined;
-  return BY_RAW_REASON.get(raw) ?? BY_RAW_REASON.get(raw.toLowerCase()) ?? FinishReason.OTHER;
+  if (typeof raw !== "string") return undefined;
+  const known = BY_RAW_REASON.get(raw);
+  if (known !== undefined) return known;
+  const [word = ""] = raw.toLowerCase().split(":");
+  return NO_END.has(word.trim()) ? undefined : (BY_RAW_REASON.get(word.trim()) ?? FinishReason.OTHER);
 }

@@ -17,9 +17,15 @@ export function stringOf(value: unknown): string {
   return typeof value === "string" ? value : "";
 }
 
-/** The value if it is a whole number that fits a uint32, else undefined. */
+/** The value if it is a whole number that fits a uint32, also one written as text, else undefined. */
 export function uint32Of(value: unknown): number | undefined {
-  return typeof value === "number" && value >= 0 && value <= 0xffffffff ? Math.round(value) : undefined;
+  const number = typeof value === "string" && /^\d{1,10}$/.test(value) ? Number(value) : value;
+  return typeof number === "number" && number >= 0 && number <= 0xffffffff ? Math.round(number) : undefined;
+}
+
+/** JSON that a server may send as text or as the value itself: the text; "" where it is neither text nor object. */
+export function jsonTextOf(value: unknown): string {
+  return typeof value === "object" && value !== null ? JSON.stringify(value) : stringOf(value);
 }
 
 /** The parsed text, or undefined (which JSON cannot say) when it does not parse. */

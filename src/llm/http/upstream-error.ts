@@ -56,19 +56,31 @@ export function classifyUpstreamError(facts: UpstreamErrorFacts): KnownErrorCode
   return status >= 300 ? ErrorCode.UPSTREAM_REJECTED : ErrorCode.UPSTREAM_UNAVAILABLE;
 }
 
-/** What an error object or string says. Takes the whole `error` member, in any of its shapes. */
-export function readErrorFacts(error: unknown, status = 0): UpstreamErrorFacts {
+/**
+ * What an error object or string says. Takes the whole `error` member, in any of its shapes: of a list the first counts, an
+ * error inside an error (down to `levels`) says what the outer one does not.
+ */
+export function readErrorFacts(error: unknown, status = 0, levels = 3): UpstreamErrorFacts {
   if (typeof error === "string") return { message: error, code: "", type: "", status };
-  const members = objectOf(error);
-  const claimed = [members["status_code"], members["status"], members["code"], members["http_code"]]
+  const members = objectOf(Array.isArray(error) ? error[0] : error);
+  const inside = [members["error"], members["message"], members["detail"]].find(isObject);
+  const inner = inside !== undefined && levels > 0 ? readErrorFacts(inside, 0, levels - 1) : undefined;
+  const claimed = ["status_code", "statusCode", "status", "code", "http_code", "error_code"]
+    .map((name) => members[name])
     .map((value) => (typeof value === "string" ? Number.parseInt(value, 10) : value))
     .find((value): value is number => typeof value === "number" && value >= 300 && value <= 599);
   return {
-    message: firstText(members["message"], members["detail"], members["msg"], members["error"]),
-    code: firstText(members["code"]),
-    type: firstText(members["type"]),
-    status: status !== 0 ? status : (claimed ?? 0),
+    message: firstText(...MESSAGE_NAMES.map((name) => members[name]), inner?.message),
+    code: firstText(members["code"], members["error_code"], inner?.code),
+    type: firstText(members["type"], members["error_type"], inner?.type),
+    status: status !== 0 ? status : (claimed ?? inner?.status ?? 0),
   };
+}
+
+const MESSAGE_NAMES = ["message", "Message", "detail", "msg", "error_msg", "error_message", "error", "text"];
+
+function isObject(value: unknown): boolean {
+  return typeof value === "object" && value !== null;
 }
 
 function firstText(...values: readonly unknown[]): string {

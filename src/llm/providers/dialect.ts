@@ -74,8 +74,8 @@ export interface EventReader {
   document(value: Json, out: CompletionDelta[]): void;
   /** The `[DONE]` mark, where a dialect has one. */
   done(out: CompletionDelta[]): void;
-  /** An error event whose data is no object. */
-  errorText(text: string, out: CompletionDelta[]): void;
+  /** An event that is named an error, whatever its data is: a text, an error object, or one that holds it. */
+  error(value: unknown, out: CompletionDelta[]): void;
   /** An event that does not parse: said, counted, skipped. */
   malformed(out: CompletionDelta[]): void;
   /** The body ended, or `failure` ended it: clean only if the server had said how the answer ended. */

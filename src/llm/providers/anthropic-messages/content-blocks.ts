@@ -5,7 +5,7 @@
  * server-blocks.ts. M3 a citation is handed out when its block stops: only then the passage is known.
  */
 import type { CompletionDelta } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
-import { objectOf, stringOf, uint32Of, type Json } from "../../json.js";
+import { jsonTextOf, objectOf, stringOf, uint32Of, type Json } from "../../json.js";
 import type { BlockWriter, TextBlock } from "../shared/block-writer.js";
 import type { CallBlock } from "../shared/call-block.js";
 import { MAX_STATE_BYTES, pushState } from "../shared/provider-state.js";
@@ -175,13 +175,13 @@ class ToolUse implements ContentBlock {
   }
 
   delta(delta: Json, out: CompletionDelta[]): void {
-    if (delta["type"] === "input_json_delta") this.#call.push(stringOf(delta["partial_json"]), out);
+    if (delta["type"] === "input_json_delta") this.#call.push(jsonTextOf(delta["partial_json"]), out);
   }
 
   /** Bridges put the whole input into the start. */
   stop(out: CompletionDelta[]): void {
-    if (this.#call.empty && Object.keys(objectOf(this.#input)).length > 0)
-      this.#call.push(JSON.stringify(this.#input), out);
+    const input = jsonTextOf(this.#input);
+    if (this.#call.empty && input !== "{}") this.#call.push(input, out);
   }
 }
 

@@ -60,7 +60,7 @@ export class MessageReader implements EventReader {
         return;
       case "message_delta":
         this.#usage.push(value["usage"]);
-        this.#takeStop(objectOf(value["delta"]), out);
+        this.#takeStop(objectOf(value["delta"] ?? value), out);
         return;
       case "message_stop":
         this.done(out);
@@ -90,8 +90,8 @@ export class MessageReader implements EventReader {
     this.#end.done(out);
   }
 
-  errorText(text: string, out: CompletionDelta[]): void {
-    this.#end.reported(readErrorFacts(text), out);
+  error(value: unknown, out: CompletionDelta[]): void {
+    this.#end.errorEvent(value, out);
   }
 
   malformed(out: CompletionDelta[]): void {

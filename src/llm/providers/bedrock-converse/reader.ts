@@ -6,8 +6,9 @@
 import type { CompletionDelta } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { ErrorCode, FinishReason } from "../../../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError, type KnownErrorCode } from "../../../lib/errors.js";
+import { finishReasonOf } from "../../finish-reasons.js";
 import type { UpstreamErrorFacts } from "../../http/upstream-error.js";
-import { objectOf, objectsOf, stringOf, uint32Of, type Json } from "../../json.js";
+import { jsonTextOf, objectOf, objectsOf, stringOf, uint32Of, type Json } from "../../json.js";
 import type { DecoderOptions, EventReader } from "../dialect.js";
 import { AnswerEnd } from "../shared/answer-end.js";
 import { AnswerWriter } from "../shared/answer-writer.js";
@@ -87,8 +88,8 @@ export class ConverseReader implements EventReader {
     this.#end.done(out);
   }
 
-  errorText(text: string, out: CompletionDelta[]): void {
-    this.#end.reported({ message: text, code: "", type: "", status: 0 }, out);
+  error(value: unknown, out: CompletionDelta[]): void {
+    this.#end.errorEvent(value, out);
   }
 
   malformed(out: CompletionDelta[]): void {
@@ -109,7 +110,7 @@ export class ConverseReader implements EventReader {
   #delta(delta: Json, index: number, out: CompletionDelta[]): void {
     this.#answer.text(stringOf(delta["text"]), out);
     if (delta["toolUse"]) {
-      const args = stringOf(objectOf(delta["toolUse"])["input"]);
+      const args = jsonTextOf(objectOf(delta["toolUse"])["input"]);
       this.#answer.callFragment({ id: undefined, index, name: undefined, args }, out);
     }
     if (delta["reasoningContent"]) this.#reason(objectOf(delta["reasoningContent"]), out);
@@ -120,7 +121,7 @@ export class ConverseReader implements EventReader {
     this.#answer.text(stringOf(block["text"]), out);
     if (block["toolUse"]) {
       this.#start(block, index, out);
-      const args = JSON.stringify(objectOf(objectOf(block["toolUse"])["input"]));
+      const args = jsonTextOf(objectOf(block["toolUse"])["input"]);
       this.#answer.callFragment({ id: undefined, index, name: undefined, args }, out);
     }
     const reasoning = objectOf(block["reasoningContent"]);
@@ -163,7 +164,7 @@ export class ConverseReader implements EventReader {
   #stop(stopReason: unknown): void {
     const raw = stringOf(stopReason);
     if (raw === "") return;
-    const [reason, failure] = STOP_REASONS.get(raw) ?? [FinishReason.OTHER];
+    const [reason, failure] = STOP_REASONS.get(raw) ?? [finishReasonOf(raw) ?? FinishReason.OTHER];
     this.#end.setFinish(reason, raw, failure);
   }
 

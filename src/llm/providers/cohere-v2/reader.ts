@@ -6,8 +6,9 @@
 import type { CompletionDelta } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { ErrorCode, FinishReason } from "../../../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError } from "../../../lib/errors.js";
+import { finishReasonOf } from "../../finish-reasons.js";
 import { readErrorFacts } from "../../http/upstream-error.js";
-import { objectOf, objectsOf, stringOf, uint32Of, type Json } from "../../json.js";
+import { jsonTextOf, objectOf, objectsOf, stringOf, uint32Of, type Json } from "../../json.js";
 import type { DecoderOptions, EventReader } from "../dialect.js";
 import { AnswerEnd } from "../shared/answer-end.js";
 import { AnswerWriter } from "../shared/answer-writer.js";
@@ -48,7 +49,7 @@ export class CohereReader implements EventReader {
         return;
       case "content-start":
       case "content-delta":
-        this.#content(objectOf(message["content"]), out);
+        for (const part of listOf(message["content"])) this.#content(part, out);
         return;
       case "content-end":
         this.#answer.endBlock(out);
@@ -58,10 +59,10 @@ export class CohereReader implements EventReader {
         return;
       case "tool-call-start":
       case "tool-call-delta":
-        this.#toolCall(objectOf(message["tool_calls"]), uint32Of(value["index"]), out);
+        for (const call of listOf(message["tool_calls"])) this.#toolCall(call, uint32Of(value["index"]), out);
         return;
       case "citation-start":
-        this.#citation(objectOf(message["citations"]));
+        for (const citation of listOf(message["citations"])) this.#citation(citation);
         this.#answer.flushSources(out);
         return;
       case "message-end":
@@ -94,8 +95,8 @@ export class CohereReader implements EventReader {
     this.#end.done(out);
   }
 
-  errorText(text: string, out: CompletionDelta[]): void {
-    this.#end.reported(readErrorFacts(text), out);
+  error(value: unknown, out: CompletionDelta[]): void {
+    this.#end.errorEvent(value, out);
   }
 
   malformed(out: CompletionDelta[]): void {
@@ -119,7 +120,7 @@ export class CohereReader implements EventReader {
   #toolCall(call: Json, index: number | undefined, out: CompletionDelta[]): void {
     const fn = objectOf(call["function"]);
     const number = index ?? 0;
-    const text = stringOf(fn["arguments"]);
+    const text = jsonTextOf(fn["arguments"]);
     const args = text === "null" && !this.#argued.has(number) ? "" : text;
     if (args !== "") this.#argued.add(number);
     const id = stringOf(call["id"]) || undefined;
@@ -148,7 +149,7 @@ export class CohereReader implements EventReader {
       this.#end.reported({ ...readErrorFacts(said), type: raw }, out);
       return;
     }
-    this.#end.setFinish(FINISH_REASONS.get(raw) ?? FinishReason.OTHER, raw);
+    this.#end.setFinish(FINISH_REASONS.get(raw) ?? finishReasonOf(raw) ?? FinishReason.OTHER, raw);
     this.#end.done(out);
   }
 
@@ -168,6 +169,11 @@ const FINISH_REASONS: ReadonlyMap<string, FinishReason> = new Map([
   ["ERROR_LIMIT", FinishReason.ERROR],
   ["TIMEOUT", FinishReason.ERROR],
 ]);
+
+/** One object, or a list of them. */
+function listOf(value: unknown): Json[] {
+  return Array.isArray(value) ? objectsOf(value) : [objectOf(value)];
+}
 
 /** A document of the request, or what a tool said. */
 function sourceOf(source: Json, citation: Json): Source {

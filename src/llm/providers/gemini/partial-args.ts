@@ -3,7 +3,7 @@
  * Owns the object that is being put together. Lists only grow at their end and paths are short, so that a few bytes cannot
  * ask for much memory.
  */
-import { stringOf, type Json } from "../../json.js";
+import { parseJson, stringOf, type Json } from "../../json.js";
 
 const MAX_PATH_STEPS = 64;
 
@@ -15,9 +15,11 @@ export class PartialArguments {
   #openPath = "";
   #broken = false;
 
-  /** Whole arguments, as other servers send them. */
-  assign(args: Json): void {
-    for (const [name, value] of Object.entries(args)) this.#root[name] = value;
+  /** Whole arguments, as other servers send them; relays may write them as text. */
+  assign(args: unknown): void {
+    const members = typeof args === "string" ? parseJson(args) : args;
+    if (typeof members !== "object" || members === null || Array.isArray(members)) this.#broken = true;
+    else Object.assign(this.#root, members);
   }
 
   /** Takes one element of `partialArgs`. */

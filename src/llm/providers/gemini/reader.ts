@@ -11,6 +11,7 @@ import {
 } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { ErrorCode, FinishReason } from "../../../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError, type KnownErrorCode } from "../../../lib/errors.js";
+import { finishReasonOf } from "../../finish-reasons.js";
 import { mediaDelta } from "../../deltas.js";
 import { objectOf, objectsOf, stringOf, uint32Of, type Json } from "../../json.js";
 import type { DecoderOptions, EventReader } from "../dialect.js";
@@ -85,8 +86,8 @@ export class GeminiReader implements EventReader {
     this.#end.done(out);
   }
 
-  errorText(text: string, out: CompletionDelta[]): void {
-    this.#end.reported({ message: text, code: "", type: "", status: 0 }, out);
+  error(value: unknown, out: CompletionDelta[]): void {
+    this.#reported(objectOf(value)["error"] ?? value, out);
   }
 
   malformed(out: CompletionDelta[]): void {
@@ -104,7 +105,7 @@ export class GeminiReader implements EventReader {
       addCitations(objectOf(candidate["citationMetadata"]), this.#answer.sources);
     const raw = stringOf(candidate["finishReason"]);
     if (raw !== "" && raw !== "FINISH_REASON_UNSPECIFIED") {
-      const [reason, failure] = FINISH_REASONS.get(raw) ?? [FinishReason.OTHER];
+      const [reason, failure] = FINISH_REASONS.get(raw) ?? [finishReasonOf(raw) ?? FinishReason.OTHER];
       this.#end.setFinish(reason, raw, failure);
     }
   }
@@ -143,7 +144,7 @@ export class GeminiReader implements EventReader {
     const open = this.#call;
     if (!open) return;
     if (signature !== "") open.signature = signature;
-    if (call["args"]) open.args.assign(objectOf(call["args"]));
+    if (call["args"]) open.args.assign(call["args"]);
     for (const piece of objectsOf(call["partialArgs"])) open.args.push(piece);
     if (call["willContinue"] !== true) this.#closeCall(out);
   }

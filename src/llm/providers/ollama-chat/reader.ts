@@ -8,7 +8,7 @@ import { ErrorCode, FinishReason } from "../../../../gen/turnwire/packet/v1/comm
 import { TurnError } from "../../../lib/errors.js";
 import { finishReasonOf } from "../../finish-reasons.js";
 import { readErrorFacts } from "../../http/upstream-error.js";
-import { objectOf, objectsOf, stringOf, uint32Of, type Json } from "../../json.js";
+import { jsonTextOf, objectOf, objectsOf, stringOf, uint32Of, type Json } from "../../json.js";
 import type { DecoderOptions, EventReader } from "../dialect.js";
 import { AnswerEnd } from "../shared/answer-end.js";
 import { AnswerWriter } from "../shared/answer-writer.js";
@@ -53,8 +53,8 @@ export class OllamaReader implements EventReader {
     this.#end.done(out);
   }
 
-  errorText(text: string, out: CompletionDelta[]): void {
-    this.#end.reported(readErrorFacts(text), out);
+  error(value: unknown, out: CompletionDelta[]): void {
+    this.#end.errorEvent(value, out);
   }
 
   malformed(out: CompletionDelta[]): void {
@@ -71,8 +71,7 @@ export class OllamaReader implements EventReader {
     const wireId = stringOf(call["id"]);
     const id = wireId !== "" && !this.#callIds.has(wireId) ? wireId : this.#newCallId();
     this.#callIds.add(id);
-    const args =
-      typeof fn["arguments"] === "string" ? fn["arguments"] : JSON.stringify(objectOf(fn["arguments"]));
+    const args = jsonTextOf(fn["arguments"]);
     this.#answer.callFragment({ id, index: undefined, name: stringOf(fn["name"]) || undefined, args }, out);
   }
 

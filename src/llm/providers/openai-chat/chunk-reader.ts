@@ -14,7 +14,7 @@ import { TurnError } from "../../../lib/errors.js";
 import { mediaDelta } from "../../deltas.js";
 import { finishReasonOf } from "../../finish-reasons.js";
 import { readErrorFacts } from "../../http/upstream-error.js";
-import { objectOf, stringOf, uint32Of, type Json } from "../../json.js";
+import { jsonTextOf, objectOf, stringOf, uint32Of, type Json } from "../../json.js";
 import type { EventReader } from "../dialect.js";
 import { AnswerEnd } from "../shared/answer-end.js";
 import { AnswerWriter, type AnswerWriterOptions } from "../shared/answer-writer.js";
@@ -66,10 +66,8 @@ export class ChatChunkReader implements EventReader {
     return this.#finish !== undefined && this.#finish !== FinishReason.OTHER;
   }
 
-  /** Takes one chunk. Under the name "error" all of it is the error, unless it has one inside. */
-  event(name: string, value: Json, out: CompletionDelta[]): void {
-    if (name !== "error" || Object.keys(objectOf(value["error"])).length > 0) this.#chunk(value, out);
-    else this.#chunk({ error: value["error"] ?? value }, out);
+  event(_name: string, value: Json, out: CompletionDelta[]): void {
+    this.#chunk(value, out);
   }
 
   /** Its end is its end mark. */
@@ -78,13 +76,13 @@ export class ChatChunkReader implements EventReader {
       this.#chunk(value, out);
       this.done(out);
     } else {
-      if (readErrorFacts(value).message !== "") this.#chunk({ error: value }, out);
+      if (readErrorFacts(value).message !== "") this.#end.errorEvent(value, out);
       this.eof(out, new TurnError(ErrorCode.UPSTREAM_MALFORMED));
     }
   }
 
-  errorText(text: string, out: CompletionDelta[]): void {
-    this.#end.reported(readErrorFacts(text), out);
+  error(value: unknown, out: CompletionDelta[]): void {
+    this.#end.errorEvent(value, out);
   }
 
   malformed(out: CompletionDelta[]): void {
@@ -109,7 +107,8 @@ export class ChatChunkReader implements EventReader {
     }
     if (chunk["usage"]) this.#usage.push(chunk["usage"]);
     if (chunk["x_groq"]) this.#usage.push(objectOf(chunk["x_groq"])["usage"]);
-    if (chunk["citations"]) this.#answer.sources.pushList(chunk["citations"], chunk["search_results"]);
+    const found = chunk["citations"] ?? chunk["search_results"] ?? chunk["web_search"];
+    if (found) this.#answer.sources.pushList(found, chunk["search_results"]);
     const choices = chunk["choices"];
     const choice = Array.isArray(choices) ? choiceZero(choices as unknown[]) : undefined;
     if (choice) this.#choice(choice, out);
@@ -144,6 +143,8 @@ export class ChatChunkReader implements EventReader {
     const calls = delta["tool_calls"];
     if (Array.isArray(calls)) {
       for (const call of calls as unknown[]) this.#toolCall(objectOf(call), out);
+    } else if (calls) {
+      this.#toolCall(objectOf(calls), out);
     } else if (delta["function_call"] && !this.#sawCallList) {
       const call = objectOf(delta["function_call"]);
       this.#callFragment("", 0, stringOf(call["name"]), call["arguments"], out);
@@ -154,7 +155,7 @@ export class ChatChunkReader implements EventReader {
 
   /** C3: the plain members first; the structured one gives what they do not say. */
   #reasoning(delta: Json, out: CompletionDelta[]): void {
-    const plain = stringOf(delta["reasoning_content"]) || stringOf(delta["reasoning"]);
+    const plain = plainReasoning(delta);
     this.#answer.reasoning(plain, false, out);
     const details = delta["reasoning_details"];
     if (!Array.isArray(details)) return;
@@ -169,21 +170,19 @@ export class ChatChunkReader implements EventReader {
 
   #content(content: unknown, out: CompletionDelta[]): void {
     if (typeof content === "string") this.#answer.text(content, out);
-    else if (Array.isArray(content))
-      for (const part of content as unknown[]) this.#contentPart(objectOf(part), out);
+    else if (content) for (const part of partsOf(content)) this.#contentPart(part, out);
   }
 
   #contentPart(part: Json, out: CompletionDelta[]): void {
     switch (part["type"]) {
       case "thinking":
-      case "reasoning": {
-        const inner = part["thinking"] ?? part["text"];
-        const pieces = Array.isArray(inner)
-          ? (inner as unknown[]).map((piece) => objectOf(piece)["text"])
-          : [inner];
-        for (const piece of pieces) this.#answer.reasoning(stringOf(piece), false, out);
+      case "reasoning":
+        for (const piece of partsOf(part["thinking"] ?? part["summary"] ?? part["text"]))
+          this.#answer.reasoning(stringOf(piece["text"]), false, out);
         return;
-      }
+      case "image_url":
+        this.#images([part], out);
+        return;
       case "refusal":
         this.#answer.refusal(stringOf(part["refusal"]), out);
         return;
@@ -210,7 +209,7 @@ export class ChatChunkReader implements EventReader {
     args: unknown,
     out: CompletionDelta[],
   ): void {
-    const text = typeof args === "object" && args !== null ? JSON.stringify(args) : stringOf(args);
+    const text = jsonTextOf(args);
     this.#answer.callFragment({ id: id || undefined, index, name: name || undefined, args: text }, out);
   }
 
@@ -245,7 +244,7 @@ function serverTools(tools: readonly unknown[], out: CompletionDelta[]): void {
     const step = {
       callId: `server_${uint32Of(tool["index"]) ?? 0}`,
       name: stringOf(tool["type"]) || stringOf(tool["name"]),
-      argumentsJson: stringOf(tool["arguments"]),
+      argumentsJson: jsonTextOf(tool["arguments"]),
       done: result !== undefined,
     };
     out.push(serverToolDelta(result === undefined ? step : { ...step, result }));
@@ -261,11 +260,45 @@ function choiceZero(choices: readonly unknown[]): Json | undefined {
   return undefined;
 }
 
+/** C3: what servers call it, most usual first. */
+const REASONING_NAMES = ["reasoning_content", "reasoning", "reasoning_text", "thinking", "thinking_content"];
+
+function plainReasoning(delta: Json): string {
+  for (const name of REASONING_NAMES) {
+    const text = delta[name];
+    if (typeof text === "string" && text !== "") return text;
+  }
+  return "";
+}
+
+/** Content in parts: a list, or one alone; a bare text is a part of text. */
+function partsOf(content: unknown): Json[] {
+  const parts = Array.isArray(content) ? (content as unknown[]) : [content];
+  return parts.map((part) => (typeof part === "string" ? { text: part } : objectOf(part)));
+}
+
 /** The error a chunk carries, in any of the places where servers put one. */
 function errorOf(chunk: Json, choice: Json | undefined): unknown {
   const error = chunk["error"] ?? choice?.["error"];
-  if (typeof error === "string" ? error !== "" : Object.keys(objectOf(error)).length > 0) return error;
-  const flat =
-    chunk["object"] === "error" || chunk["type"] === "error" || typeof chunk["error_code"] === "number";
-  return flat && !chunk["choices"] ? { ...chunk, message: chunk["message"] ?? chunk["text"] } : undefined;
+  if (isSaid(error)) return error === true ? { ...chunk, error: undefined } : error;
+  const result = objectOf(chunk["base_resp"]);
+  if ((uint32Of(result["status_code"]) ?? 0) > 0)
+    return { message: result["status_msg"], code: result["status_code"] };
+  return chunk["choices"] ? undefined : flatError(chunk);
+}
+
+function isSaid(error: unknown): boolean {
+  return typeof error === "object" ? Object.keys(objectOf(error)).length > 0 : Boolean(error);
+}
+
+/** A chunk without choices that says what went wrong, and by some other member that something did. */
+function flatError(chunk: Json): unknown {
+  if (isSaid(chunk["errors"])) return chunk["errors"];
+  const isNamed = chunk["object"] === "error" || chunk["type"] === "error";
+  const isOther = chunk["object"] !== undefined || chunk["usage"] !== undefined;
+  const hasCode = ["code", "status", "status_code", "statusCode", "error_code", "error_type"].some(
+    (name) => chunk[name],
+  );
+  const says = hasCode ? readErrorFacts(chunk).message !== "" : typeof chunk["detail"] === "string";
+  return isNamed || (!isOther && says) ? chunk : undefined;
 }

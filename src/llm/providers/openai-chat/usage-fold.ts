@@ -21,8 +21,8 @@ export class UsageFold {
     const counts = objectOf(usage);
     const promptDetails = objectOf(counts["prompt_tokens_details"]);
     const completionDetails = objectOf(counts["completion_tokens_details"]);
-    this.#input = uint32Of(counts["prompt_tokens"]) ?? this.#input;
-    this.#completion = uint32Of(counts["completion_tokens"]) ?? this.#completion;
+    this.#input = uint32Of(counts["prompt_tokens"] ?? counts["input_tokens"]) ?? this.#input;
+    this.#completion = uint32Of(counts["completion_tokens"] ?? counts["output_tokens"]) ?? this.#completion;
     this.#total = uint32Of(counts["total_tokens"]) ?? this.#total;
     this.#reasoning =
       uint32Of(completionDetails["reasoning_tokens"]) ??
@@ -32,8 +32,13 @@ export class UsageFold {
       uint32Of(promptDetails["cached_tokens"]) ??
       uint32Of(counts["prompt_cache_hit_tokens"]) ??
       uint32Of(counts["cached_tokens"]) ??
+      uint32Of(counts["cache_read_input_tokens"]) ??
       this.#cacheRead;
-    this.#cacheWrite = uint32Of(promptDetails["cache_write_tokens"]) ?? this.#cacheWrite;
+    this.#cacheWrite =
+      uint32Of(promptDetails["cache_write_tokens"]) ??
+      uint32Of(promptDetails["cache_creation_tokens"]) ??
+      uint32Of(counts["cache_creation_input_tokens"]) ??
+      this.#cacheWrite;
     const cost = counts["cost"];
     if (typeof cost === "number" && cost >= 0 && Number.isFinite(cost)) this.#costUsd = cost;
   }

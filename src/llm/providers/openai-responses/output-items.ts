@@ -5,7 +5,7 @@
  * the server called completed is whole, also if the answer breaks off after it.
  */
 import type { CompletionDelta } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
-import { objectOf, stringOf, uint32Of, type Json } from "../../json.js";
+import { jsonTextOf, objectOf, stringOf, uint32Of, type Json } from "../../json.js";
 import type { TextBlock } from "../shared/block-writer.js";
 import type { CallBlock } from "../shared/call-block.js";
 import { pushState } from "../shared/provider-state.js";
@@ -206,7 +206,7 @@ interface CallKind {
 }
 
 const CALL_KINDS: ReadonlyMap<string, CallKind> = new Map<string, CallKind>([
-  ["function_call", { form: "object", args: (item) => stringOf(item["arguments"]) }],
+  ["function_call", { form: "object", args: (item) => jsonTextOf(item["arguments"]) }],
   ["custom_tool_call", { form: "text", args: (item) => stringOf(item["input"]) }],
   ["apply_patch_call", { name: "apply_patch", form: "object", args: patchArgs }],
   ["shell_call", { name: "shell", form: "object", args: shellArgs, asksForTools: false }],
@@ -246,10 +246,10 @@ class Call implements OutputItem {
     switch (type) {
       case "response.function_call_arguments.delta":
       case "response.custom_tool_call_input.delta":
-        this.#call.push(stringOf(value["delta"]), out);
+        this.#call.push(jsonTextOf(value["delta"]), out);
         return;
       case "response.function_call_arguments.done":
-        this.#fill(stringOf(value["arguments"]), out);
+        this.#fill(jsonTextOf(value["arguments"]), out);
         return;
       case "response.custom_tool_call_input.done":
         this.#fill(stringOf(value["input"]), out);

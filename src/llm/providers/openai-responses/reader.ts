@@ -1,15 +1,15 @@
 /**
  * What the events of one Responses answer mean: JSON in, deltas out.
- * Owns which output items are open. R1 items are told apart by their place in the output: proxies give an item a new id
- * with every event. R2 unknown events and items are ignored. R3 the last event says how the answer ended; where no item came,
- * it holds them all.
+ * Owns which output items are open. R1 items are told apart by their id where it is known, else by their place in the output:
+ * proxies give an item a new id with every event, others the same place to several. R2 unknown events and items are
+ * ignored. R3 the last event says how the answer ended; where no item came, it holds them all, else calls that were left out.
  */
 import type { CompletionDelta } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { ErrorCode, FinishReason } from "../../../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError } from "../../../lib/errors.js";
 import { finishReasonOf } from "../../finish-reasons.js";
 import { readErrorFacts } from "../../http/upstream-error.js";
-import { objectOf, stringOf, type Json } from "../../json.js";
+import { objectOf, objectsOf, stringOf, uint32Of, type Json } from "../../json.js";
 import type { DecoderOptions, EventReader } from "../dialect.js";
 import { AnswerEnd } from "../shared/answer-end.js";
 import { BlockWriter } from "../shared/block-writer.js";
@@ -29,8 +29,11 @@ export class ResponseReader implements EventReader {
   readonly #end: AnswerEnd;
   readonly #open = new Map<number, OutputItem>();
   readonly #placeOfId = new Map<string, number>();
+  readonly #callIds = new Set<string>();
   #itemSeen = false;
   #lastPlace = 0;
+  /** Places of items that were given one that is taken. */
+  #nextSparePlace = -1;
 
   constructor(options: ResponseReaderOptions) {
     const { attempt, secrets, rawReasoning } = options;
@@ -66,7 +69,7 @@ export class ResponseReader implements EventReader {
         this.#end.setResponseId(stringOf(objectOf(value["response"])["id"]));
         return;
       case "response.output_item.added":
-        this.#added(this.#placeOf(value), objectOf(value["item"]), out);
+        this.#added(this.#freePlace(value), objectOf(value["item"]), out);
         return;
       case "response.output_item.done":
         this.#done(this.#placeOf(value), objectOf(value["item"]), out);
@@ -75,7 +78,8 @@ export class ResponseReader implements EventReader {
       case "response.incomplete":
       case "response.failed":
       case "response.cancelled":
-        this.#response(objectOf(value["response"]), type.slice("response.".length), out);
+      case "response.done":
+        this.#response(objectOf(value["response"]), statusOf(value, type), out);
         return;
       case "error":
         this.#end.reported(readErrorFacts(errorIn(value)), out);
@@ -97,8 +101,8 @@ export class ResponseReader implements EventReader {
     this.#end.done(out);
   }
 
-  errorText(text: string, out: CompletionDelta[]): void {
-    this.#end.reported(readErrorFacts(text), out);
+  error(value: unknown, out: CompletionDelta[]): void {
+    this.#end.errorEvent(value, out);
   }
 
   malformed(out: CompletionDelta[]): void {
@@ -113,6 +117,7 @@ export class ResponseReader implements EventReader {
     this.#itemSeen = true;
     const id = stringOf(item["id"]);
     if (id !== "") this.#placeOfId.set(id, place);
+    this.#callIds.add(stringOf(item["call_id"]));
     this.#open.set(place, openItem(item, this.#parts, out));
   }
 
@@ -134,11 +139,17 @@ export class ResponseReader implements EventReader {
     this.#open.delete(place);
   }
 
-  /** R1: the place, else the place of the item's id, else the latest. */
+  /** R1. What says neither belongs to the latest. */
   #placeOf(value: Json): number {
-    const place = value["output_index"];
-    if (typeof place === "number") return (this.#lastPlace = place);
-    return this.#placeOfId.get(stringOf(value["item_id"])) ?? this.#lastPlace;
+    const id = stringOf(value["item_id"]) || stringOf(objectOf(value["item"])["id"]);
+    const place = this.#placeOfId.get(id) ?? uint32Of(value["output_index"]) ?? this.#lastPlace;
+    return (this.#lastPlace = place);
+  }
+
+  /** The place of an item that begins. */
+  #freePlace(value: Json): number {
+    const place = uint32Of(value["output_index"]) ?? this.#lastPlace;
+    return (this.#lastPlace = this.#open.has(place) ? this.#nextSparePlace-- : place);
   }
 
   /** The whole response, as its last event or an answer that was not streamed holds it. */
@@ -146,10 +157,8 @@ export class ResponseReader implements EventReader {
     this.#end.setResponseId(stringOf(response["id"]));
     const usage = usageOf(response["usage"]);
     if (usage) this.#end.setUsage(usage);
-    if (!this.#itemSeen && Array.isArray(response["output"])) {
-      for (const [place, item] of (response["output"] as unknown[]).entries())
-        this.#done(place, objectOf(item), out);
-    }
+    const leftOut = objectsOf(response["output"]).filter((item) => this.#isLeftOut(item));
+    for (const item of leftOut) this.#done(this.#nextSparePlace--, item, out);
     if (status === "failed" || response["error"]) {
       this.#end.reported(readErrorFacts(response["error"]), out);
       return;
@@ -158,6 +167,12 @@ export class ResponseReader implements EventReader {
       status === "incomplete" ? stringOf(objectOf(response["incomplete_details"])["reason"]) : status;
     this.#end.setFinish(reasonOf(status, raw), raw || status);
     this.#end.done(out);
+  }
+
+  /** R3. */
+  #isLeftOut(item: Json): boolean {
+    const callId = stringOf(item["call_id"]);
+    return this.#itemSeen ? callId !== "" && !this.#callIds.has(callId) : true;
   }
 
   /** I3: the server's word that a call is whole holds, but not against its filter. */
@@ -173,8 +188,17 @@ function errorIn(value: Json): unknown {
   return value["error"] ?? { message: value["message"], code: value["code"] };
 }
 
+/** How the response ended: by its own word, else by the name of the event. */
+function statusOf(value: Json, type: string): string {
+  const own = stringOf(objectOf(value["response"])["status"]);
+  const word = type.slice("response.".length);
+  return ENDS.has(own) || word === "done" ? own || "completed" : word;
+}
+
+const ENDS = new Set(["incomplete", "failed", "cancelled"]);
+
 function reasonOf(status: string, raw: string): FinishReason {
   if (status === "completed") return FinishReason.STOP;
   // An answer that is still being made in the background, or was given up there, is none.
-  return status === "incomplete" ? (finishReasonOf(raw) ?? FinishReason.OTHER) : FinishReason.ERROR;
+  return status === "incomplete" ? (finishReasonOf(raw) ?? FinishReason.LENGTH) : FinishReason.ERROR;
 }

@@ -7,8 +7,9 @@ import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import type { CompletionDelta } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { ErrorCode, FinishReason, UsageSchema } from "../../../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError, type KnownErrorCode } from "../../../lib/errors.js";
+import { objectOf } from "../../json.js";
 import { errorDelta, finishDelta, usageDelta, warningDelta } from "../../deltas.js";
-import { upstreamError, type UpstreamErrorFacts } from "../../http/upstream-error.js";
+import { readErrorFacts, upstreamError, type UpstreamErrorFacts } from "../../http/upstream-error.js";
 import type { AnswerWriter } from "./answer-writer.js";
 import type { CallsEnd } from "./tool-call-assembler.js";
 
@@ -107,6 +108,11 @@ export class AnswerEnd {
   /** The server reported a failure inside its answer. */
   reported(facts: UpstreamErrorFacts, out: CompletionDelta[], retryAfterMs = 0): void {
     this.fail(upstreamError(facts, { secrets: this.#options.secrets, retryAfterMs }), out);
+  }
+
+  /** An event that is an error: a text, an error object, or an object that holds one. */
+  errorEvent(value: unknown, out: CompletionDelta[]): void {
+    this.reported(readErrorFacts(objectOf(value)["error"] ?? value), out);
   }
 
   fail(error: TurnError, out: CompletionDelta[]): void {

@@ -98,7 +98,8 @@ export class AnswerWriter {
   }
 
   callFragment(fragment: ToolCallFragment, out: CompletionDelta[]): void {
-    if (this.#open !== "call") this.#releaseHalves(out);
+    if (fragment.id === undefined && fragment.name === undefined && fragment.args === "") return;
+    if (this.#open !== "call") this.#releaseHeld(out);
     this.#calls.push(fragment, out);
   }
 
@@ -111,12 +112,14 @@ export class AnswerWriter {
 
   /** Ends the open block: what follows opens another, also of the same kind. */
   endBlock(out: CompletionDelta[]): void {
+    this.#releaseHeld(out);
     this.#closeBlock(out);
     this.#open = "none";
   }
 
   /** What the provider wants back, beside the block that is open or was last. What is beyond the limits is left out. */
   providerState(provider: string, value: unknown, out: CompletionDelta[]): void {
+    if (this.#open === "call") this.#calls.announceAll(out);
     const json = JSON.stringify(value);
     if (this.#stateChars + json.length > MAX_STATE_CHARS) return;
     if (pushStateText(provider, json, this.#openIndex, out)) this.#stateChars += json.length;
@@ -177,6 +180,12 @@ export class AnswerWriter {
 
   #closeBlock(out: CompletionDelta[]): void {
     if (this.#open === "call") this.#calls.announceAll(out);
+    this.#releaseHalves(out);
+  }
+
+  /** What may have become a tag comes before what follows it. */
+  #releaseHeld(out: CompletionDelta[]): void {
+    if (this.#tags) this.#tagged(this.#tags.end(), out);
     this.#releaseHalves(out);
   }
 

@@ -78,7 +78,7 @@ export class CallBlock {
     if (this.#state === "complete") return "complete";
     if (this.#state === "cut" || how === "broken") return "open";
     const valid = this.#isValid();
-    if (how === "cut" && isLast && (!valid || this.#args.trim() === "")) return "open";
+    if (how === "cut" && (!valid || (isLast && this.#args.trim() === ""))) return "open";
     if (valid) {
       this.#finish(out);
       return "complete";

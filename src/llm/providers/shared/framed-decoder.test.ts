@@ -28,8 +28,8 @@ class Listener implements EventReader {
     this.heard.push("done");
     this.ended = true;
   }
-  errorText(text: string): void {
-    this.heard.push(`error ${text}`);
+  error(value: unknown): void {
+    this.heard.push(`error ${String(value)}`);
     this.ended = true;
   }
   malformed(): void {

@@ -6,7 +6,7 @@
 import type { CompletionDelta } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { ErrorCode } from "../../../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError } from "../../../lib/errors.js";
-import { isJsonObject, objectOf, parseJson } from "../../json.js";
+import { isJsonObject, objectOf, parseJson, type Json } from "../../json.js";
 import type { EventReader, StreamDecoder } from "../dialect.js";
 import { ByteCollector } from "./byte-collector.js";
 import type { EventParser, TakeEvent } from "./event-parser.js";
@@ -111,16 +111,19 @@ class FramedDecoder implements StreamDecoder {
       this.#body = { kind, bytes: new ByteCollector() };
       this.#body.bytes.push(prefix);
     } else {
-      const parser = kind === "array" ? new JsonArrayParser(this.#settings.maxEventBytes) : this.#parser();
+      const parser =
+        kind === "array" ? new JsonArrayParser(this.#settings.maxEventBytes) : this.#parser(prefix[0]);
       this.#body = { kind: "events", parser };
       parser.push(prefix, this.#take);
     }
   }
 
-  #parser(): EventParser {
+  /** Relays turn lines into server-sent events and the other way round: how the body begins counts. */
+  #parser(first = 0): EventParser {
     const { framing, maxEventBytes } = this.#settings;
-    if (framing === "sse") return new SseParser(maxEventBytes);
-    return framing === "ndjson" ? new NdjsonParser(maxEventBytes) : framing(maxEventBytes);
+    if (typeof framing === "function") return framing(maxEventBytes);
+    const isLines = framing === "sse" ? first === 0x7b : !SSE_FIRST.includes(first);
+    return isLines ? new NdjsonParser(maxEventBytes) : new SseParser(maxEventBytes);
   }
 
   #overflow(): TurnError | undefined {
@@ -137,11 +140,18 @@ class FramedDecoder implements StreamDecoder {
     if (this.#reader.ended || data === "") return;
     const value = parseJson(data);
     if (value !== undefined) this.#value(name, value, data);
-    else if (data.trim() === "[DONE]") this.#reader.done(this.#out);
-    else if (name === "error") this.#reader.errorText(data, this.#out);
-    else if (data.includes("\n")) this.#lines(name, data, whole);
-    else if (whole) this.#reader.malformed(this.#out);
+    else this.#text(name, data.trim(), whole);
   };
+
+  /** What is no JSON: an end mark, an error in prose, events in an event, or nothing that can be read. */
+  #text(name: string, text: string, whole: boolean): void {
+    if (text === "[DONE]") this.#reader.done(this.#out);
+    else if (name === "error") this.#reader.error(text, this.#out);
+    else if (text.includes("\n")) this.#lines(name, text, whole);
+    else if (text.startsWith("data:"))
+      this.#take(name, text.slice(5).trim(), whole); // a relay framed it twice
+    else if (whole && text !== "") this.#reader.malformed(this.#out);
+  }
 
   /** Events that a server forgot to part by blank lines. */
   #lines(name: string, data: string, whole: boolean): void {
@@ -150,9 +160,11 @@ class FramedDecoder implements StreamDecoder {
 
   #value(name: string, value: unknown, data: string): void {
     if (value === null) return; // a keep-alive of some servers
-    if (typeof value === "object" && !Array.isArray(value))
-      this.#reader.event(name, objectOf(value), this.#out, data);
-    else if (name === "error") this.#reader.errorText(String(value), this.#out);
+    if (name === "error") this.#reader.error(value, this.#out);
+    else if (isObject(value)) this.#reader.event(name, value, this.#out, data);
+    else if (Array.isArray(value) && value.every(isObject))
+      for (const item of value) this.#reader.event(name, item, this.#out);
+    else if (value === "[DONE]") this.#reader.done(this.#out);
     else this.#reader.malformed(this.#out);
   }
 
@@ -165,13 +177,22 @@ class FramedDecoder implements StreamDecoder {
   }
 }
 
+function isObject(value: unknown): value is Json {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** First characters of the lines of server-sent events: data, event, id, retry, a comment. */
+const SSE_FIRST = Array.from("deir:", (char) => char.charCodeAt(0));
+/** Content types of one JSON value per line. */
+const LINES_TYPE = /\b(?:x-)?(?:ndjson|jsonl|json-?lines|stream\+json)\b/i;
+
 /** `{` opens a document where events begin otherwise, `[` an array. */
 function bodyKind(
   [first, next]: Uint8Array,
   { framing, contentType }: FramedDecoderSettings,
 ): Body["kind"] | "array" {
   if (first === 0x5b) return "array";
-  if (first !== 0x7b) return "events";
+  if (first !== 0x7b || LINES_TYPE.test(contentType)) return "events";
   if (framing !== "ndjson" || /^application\/json\b/i.test(contentType)) return "document";
   if (next === undefined) return "unknown";
   return next === 0x0a || next === 0x0d ? "document" : "events"; // a line holds a whole value

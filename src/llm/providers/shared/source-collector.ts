@@ -5,7 +5,7 @@ import {
   type CompletionDelta,
 } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { citationDelta } from "../../deltas.js";
-import { objectOf, stringOf, uint32Of } from "../../json.js";
+import { objectOf, stringOf, uint32Of, type Json } from "../../json.js";
 import { splitText } from "../../well-formed.js";
 
 const MAX_SOURCES = 200;
@@ -40,13 +40,13 @@ export class SourceCollector {
   readonly #seen = new Set<string>();
   #listed = 0;
 
-  /** Top-level `citations` (addresses, numbered by position) with `search_results` for their titles. */
+  /** Top-level `citations` (addresses or objects, numbered by position) with `search_results` for their titles. */
   pushList(citations: unknown, searchResults: unknown): void {
     if (!Array.isArray(citations) || citations.length <= this.#listed) return;
     const results = Array.isArray(searchResults) ? (searchResults as unknown[]) : [];
     for (let at = this.#listed; at < citations.length; at++) {
       const item = citations[at] as unknown;
-      const url = typeof item === "string" ? item : stringOf(objectOf(item)["url"]);
+      const url = typeof item === "string" ? item : addressOf(objectOf(item));
       const result = objectOf(results.find((entry) => objectOf(entry)["url"] === url));
       const title = stringOf(result["title"]) || stringOf(objectOf(item)["title"]);
       this.push({
@@ -120,6 +120,10 @@ export class SourceCollector {
       ...(source.documentId !== undefined && { documentId: clean(source.documentId, MAX_FIELD_CHARS) }),
     });
   }
+}
+
+function addressOf(item: Json): string {
+  return stringOf(item["url"]) || stringOf(item["link"]);
 }
 
 function clean(text: string, maxChars: number): string {

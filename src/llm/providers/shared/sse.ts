@@ -1,6 +1,7 @@
 /**
  * Server-sent events, bytes in and events out, in whatever pieces the network delivers them.
- * Owns the unfinished event of one response. Knows nothing of what events mean.
+ * Owns the unfinished event of one response. Knows nothing of what events mean. A line that begins with a brace is no field:
+ * servers write errors so into their streams. It and the lines up to the next field or blank line are data.
  * S1 the events do not depend on how the bytes were cut. S2 memory is at most one event of `maxEventChars`. S3 an event that
  * the body's end cuts off is handed out once, marked as not whole: only the reader can tell whether its data is.
  */
@@ -13,6 +14,8 @@ export class SseParser implements EventParser {
   readonly #maxEventChars: number;
   #name = "";
   #data: string | undefined;
+  /** The data is JSON that no field holds. */
+  #bare = false;
   #take: TakeEvent = () => undefined;
   #overflowed = false;
 
@@ -50,11 +53,24 @@ export class SseParser implements EventParser {
       this.#name = line.slice(line.charCodeAt(6) === 32 ? 7 : 6);
     } else if (line === "data") {
       this.#addData("");
+    } else if (this.#bare || line.charCodeAt(0) === 0x7b) {
+      this.#addBare(line);
     }
     // Comments, id, retry and unknown fields say nothing that we need.
   };
 
+  #addBare(line: string): void {
+    if (!this.#bare) this.#dispatch(true);
+    this.#append(line);
+    this.#bare = true;
+  }
+
   #addData(data: string): void {
+    if (this.#bare) this.#dispatch(true);
+    this.#append(data);
+  }
+
+  #append(data: string): void {
     this.#data = this.#data === undefined ? data : `${this.#data}\n${data}`;
     this.#checkSize(0);
   }
@@ -64,6 +80,7 @@ export class SseParser implements EventParser {
     const name = this.#name;
     this.#data = undefined;
     this.#name = "";
+    this.#bare = false;
     if (data !== undefined) this.#take(name, data, whole);
   }
 

@@ -3,10 +3,11 @@
  * Owns the calls of one answer. Rules:
  * T1 a fragment belongs to the call of its id, else of its index, else to the open call (the latest).
  * T2 an unknown id on a used index opens a call, unless the call there has no id yet, or the fragment has no name and
- * that call still lacks arguments (servers that invent an id per fragment).
- * T3 a name is appended to, unless the piece equals the name so far.
+ * that call still lacks arguments (servers that invent an id per fragment). A known id opens one with the head of another call.
+ * T3 a name is appended to, unless the piece repeats the name so far.
  * T4 a call's first delta carries its whole name; it is held back until the first argument or the next block.
  * T5 only calls whose arguments are a whole JSON object in an answer that ended properly are ever complete.
+ * T6 an empty object in the head of a call stands for none yet; arguments that were whole are not taken twice.
  */
 import type { CompletionDelta } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { toolCallDelta } from "../../deltas.js";
@@ -31,6 +32,8 @@ interface OpenCall {
   args: string;
   /** The last character of the arguments that is no white space is a brace: only then they may be whole. */
   closes: boolean;
+  /** T6: the server gave an empty object. */
+  emptyObject: boolean;
   /** The name as it was last sent; undefined = the call was not announced yet. */
   sentName: string | undefined;
 }
@@ -62,10 +65,10 @@ export class ToolCallAssembler {
   }
 
   push(fragment: ToolCallFragment, out: CompletionDelta[]): void {
-    if (fragment.id === undefined && fragment.name === undefined && fragment.args === "") return;
     const call = this.#route(fragment) ?? this.#open(fragment, out);
     if (fragment.id !== undefined) this.#byId.set(fragment.id, call);
-    if (fragment.name !== undefined && fragment.name !== call.name) call.name += fragment.name; // T3
+    if (fragment.name !== undefined) call.name = joinedName(call.name, fragment.name);
+    if (isStandIn(call, fragment)) return;
     const text = call.joiner.push(fragment.args);
     if (text === "") return;
     call.args += text;
@@ -91,7 +94,8 @@ export class ToolCallAssembler {
       call.args += rest;
       const empty = call.args.trim() === "";
       const valid = call.name !== "" && (empty || isJsonObject(call.args));
-      const cutHere = end === "cut" && call === this.#calls.at(-1) && (empty || !valid);
+      const lacksAll = empty && !call.emptyObject && call === this.#calls.at(-1);
+      const cutHere = end === "cut" && (lacksAll || !valid);
       if (end === "broken" || cutHere) continue;
       if (valid) complete++;
       else invalid++;
@@ -125,12 +129,13 @@ export class ToolCallAssembler {
     const call: OpenCall = {
       ordinal: this.#calls.length,
       blockIndex: this.#newBlock(),
-      callId: fragment.id ?? this.#newCallId(),
+      callId: fragment.id === undefined || this.#byId.has(fragment.id) ? this.#newCallId() : fragment.id,
       joiner: new SurrogateJoiner(),
       hasWireId: fragment.id !== undefined,
       name: "",
       args: "",
       closes: false,
+      emptyObject: false,
       sentName: undefined,
     };
     this.#calls.push(call);
@@ -145,7 +150,7 @@ export class ToolCallAssembler {
   /** The call a fragment continues; undefined = it opens one. */
   #route(fragment: ToolCallFragment): OpenCall | undefined {
     const byId = fragment.id === undefined ? undefined : this.#byId.get(fragment.id);
-    if (byId) return byId;
+    if (byId) return isHeadAfter(byId, fragment) ? undefined : byId;
     const there = this.#callAt(fragment);
     if (!there) return undefined;
     return fragment.id === undefined ? withoutId(there, fragment) : withNewId(there, fragment);
@@ -158,7 +163,7 @@ export class ToolCallAssembler {
     if (sharing?.length === 1) return sharing[0];
     if (sharing) {
       // Heads that shared an index by mistake: whoever still lacks arguments, by its true position if that fits.
-      const lacking = sharing.filter((call) => !isWhole(call));
+      const lacking = sharing.filter((call) => !call.emptyObject && !isWhole(call));
       return lacking.find((call) => call.ordinal === index) ?? lacking.at(-1) ?? sharing.at(-1);
     }
     if (id !== undefined || name !== undefined) return undefined;
@@ -180,9 +185,35 @@ function withNewId(there: OpenCall, fragment: ToolCallFragment): OpenCall | unde
 
 /** Without an id, a second whole call in the same slot shows by its name after arguments that were whole. */
 function withoutId(there: OpenCall, fragment: ToolCallFragment): OpenCall | undefined {
+  const { name, args } = fragment;
+  if (there.hasWireId && args === there.args) return there;
   const opens =
-    fragment.name !== undefined && (fragment.args !== "" || fragment.name !== there.name) && isWhole(there);
+    name !== undefined && (args !== "" || name !== there.name) && (there.emptyObject || isWhole(there));
   return opens ? undefined : there;
+}
+
+/** The head of another call under an id that was used before; a repetition of the same call is none. */
+function isHeadAfter(call: OpenCall, { name, args }: ToolCallFragment): boolean {
+  return name !== undefined && !isBlankObject(args) && args !== call.args && isWhole(call);
+}
+
+/** T6. */
+function isStandIn(call: OpenCall, { name, args }: ToolCallFragment): boolean {
+  if (call.args === "" && name !== undefined && isEmptyObject(args)) return (call.emptyObject = true);
+  return args !== "" && args === call.args && isWhole(call);
+}
+
+function isEmptyObject(args: string): boolean {
+  return args.startsWith("{") && /^\{\s*\}\s*$/.test(args);
+}
+
+function isBlankObject(args: string): boolean {
+  return args.trim() === "" || isEmptyObject(args);
+}
+
+/** T3: servers send a name in pieces, again with each piece, or as far as it has come. */
+function joinedName(name: string, piece: string): string {
+  return piece.startsWith(name) ? piece : name + piece;
 }
 
 function isWhole(call: OpenCall): boolean {
