@@ -92,6 +92,18 @@ describeInChromium("the page and the network", (browser) => {
     expect(countOf("Kept in the browser")).toBe(1);
   });
 
+  it("goes to the conversation that a message has made, whichever tab could send it", async () => {
+    const profile = await newProfile();
+    const page = await profile.newPage();
+    await page.route("**/StartTurn", (route) => route.abort());
+    const other = await profile.newPage();
+    await ask(page, "Sent by the other tab");
+    await untilAnswer(page, "You said: Sent by the other tab");
+    await other.getByRole("link", { name: "Sent by the other tab" }).waitFor();
+    expect(await other.locator(".bubble").count()).toBe(0); // there it was not written
+    expect(countOf("Sent by the other tab")).toBe(1);
+  });
+
   it("keeps order: what is sent while an answer is written is asked after it", async () => {
     const page = await (await newProfile()).newPage();
     server.upstream.reply([

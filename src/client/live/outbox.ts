@@ -175,8 +175,8 @@ export class Outbox {
     this.#change(requestId, { status: "sending" });
     try {
       const response = await this.#options.send(entry, this.#closed.signal);
+      this.#options.onAccepted(entry, response); // who watches the storage knows already what became of it
       this.#accepted(entry, response);
-      this.#options.onAccepted(entry, response);
       if (isNewConversation(entry.conversation)) this.flush();
       return 0;
     } catch (thrown) {

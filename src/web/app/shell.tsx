@@ -115,7 +115,7 @@ export function Shell() {
 /** The conversation that is shown: a session, or a new one until its first message has made a session of it. */
 function useConversationName(route: Route): { readonly name: string; readonly startNew: () => void } {
   const page = usePage();
-  const became = useObservable(page.became);
+  const became = useObservable(page.made.all);
   const [fresh, setFresh] = useState(() => unsentConversation(page) ?? page.newConversation());
   const made = became.get(fresh);
   useEffect(() => {

@@ -24,6 +24,7 @@ import { systemClock } from "../../lib/clock.js";
 import { followAccount, readAccount, type Account } from "./account.js";
 import { outboxPrefix, outboxStorage } from "./outbox-storage.js";
 import { connectHub } from "./connect-hub.js";
+import { MadeSessions } from "./made-sessions.js";
 import { readPageConfig, type PageConfig } from "./page-config.js";
 import { toSessionSettings, type ChatSettings } from "./settings.js";
 import { createPageTransport } from "./transport.js";
@@ -47,14 +48,14 @@ export class PageData {
   readonly catalogue = new Observable<Catalogue>({ models: [], tools: [] });
   /** Whose page it is; another account gets another page. */
   readonly account: Account;
-  /** The session that a new conversation has become, by its name. */
-  readonly became = new Observable<ReadonlyMap<string, string>>(new Map());
+  readonly made: MadeSessions;
   readonly link: HubLink;
   readonly #open = new Map<string, Conversation>();
 
   private constructor(link: HubLink, account: Account) {
     this.link = link;
     this.account = account;
+    this.made = new MadeSessions(account);
     const transport = createPageTransport(() => account.token);
     this.client = createTurnwireClient({ transport });
     this.documentApi = createClient(DocumentService, mapErrors(transport));
@@ -70,7 +71,7 @@ export class PageData {
         if (!sessionId) return;
         this.open(sessionId).accepted(entry, response);
         if (isNewConversation(entry.conversation))
-          this.became.set(new Map(this.became.get()).set(entry.conversation, sessionId));
+          this.made.add({ conversation: entry.conversation, sessionId });
       },
       exclusively: navigator.locks
         ? (name, task) => Promise.resolve(navigator.locks.request(name, task))
