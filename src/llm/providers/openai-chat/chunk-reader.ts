@@ -76,7 +76,8 @@ export class ChatChunkReader implements EventReader {
       this.#chunk(value, out);
       this.done(out);
     } else {
-      if (readErrorFacts(value).message !== "") this.#end.errorEvent(value, out);
+      const error = errorOf(value, undefined) ?? value;
+      if (readErrorFacts(error).message !== "") this.#end.reported(readErrorFacts(error), out);
       this.eof(out, new TurnError(ErrorCode.UPSTREAM_MALFORMED));
     }
   }

@@ -18,6 +18,7 @@ export class BlockWriter {
   readonly #options: AnswerWriterOptions;
   readonly #texts = new Set<TextBlock>();
   readonly #calls: CallBlock[] = [];
+  readonly #callIds = new Set<string>();
   readonly #refusal = new SurrogateJoiner();
   readonly #tags: ReasoningTagSplitter | undefined;
   #lastText: TextBlock | undefined;
@@ -59,13 +60,12 @@ export class BlockWriter {
     return this.#keep(new TextBlock(this, "reasoning", summary));
   }
 
-  /** Announces the call. */
+  /** Announces the call. An id that was used before belongs to another call all the same. */
   openCall(options: CallOptions, out: CompletionDelta[]): CallBlock {
-    const call = new CallBlock(
-      options,
-      options.id === "" ? this.#options.newCallId() : options.id,
-      this.takeIndex(),
-    );
+    const isNew = options.id !== "" && !this.#callIds.has(options.id);
+    const callId = isNew ? options.id : this.#options.newCallId();
+    this.#callIds.add(callId);
+    const call = new CallBlock(options, callId, this.takeIndex());
     this.#calls.push(call);
     call.announce(out);
     return call;

@@ -150,7 +150,7 @@ class FramedDecoder implements StreamDecoder {
     else if (text.includes("\n")) this.#lines(name, text, whole);
     else if (text.startsWith("data:"))
       this.#take(name, text.slice(5).trim(), whole); // a relay framed it twice
-    else if (whole && text !== "") this.#reader.malformed(this.#out);
+    else if (whole && text !== "" && !text.startsWith(":")) this.#reader.malformed(this.#out); // else a comment
   }
 
   /** Events that a server forgot to part by blank lines. */

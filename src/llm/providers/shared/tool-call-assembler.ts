@@ -53,6 +53,8 @@ export class ToolCallAssembler {
   readonly #calls: OpenCall[] = [];
   readonly #byId = new Map<string, OpenCall>();
   readonly #byIndex = new Map<number, OpenCall[]>();
+  /** Ids that name several calls, so none. */
+  readonly #sharedIds = new Set<string>();
 
   /** `newBlock` gives the block index of a call that opens, `newCallId` an id for a call that has none. */
   constructor(newBlock: () => number, newCallId: () => string) {
@@ -148,12 +150,26 @@ export class ToolCallAssembler {
   }
 
   /** The call a fragment continues; undefined = it opens one. */
-  #route(fragment: ToolCallFragment): OpenCall | undefined {
-    const byId = fragment.id === undefined ? undefined : this.#byId.get(fragment.id);
-    if (byId) return isHeadAfter(byId, fragment) ? undefined : byId;
+  #route(given: ToolCallFragment): OpenCall | undefined {
+    const fragment =
+      given.id !== undefined && this.#sharedIds.has(given.id) ? { ...given, id: undefined } : given;
+    const { id } = fragment;
+    const byId = id === undefined ? undefined : this.#byId.get(id);
+    if (id !== undefined && byId) {
+      if (!this.#isHeadAfter(byId, fragment)) return byId;
+      this.#sharedIds.add(id);
+      return undefined;
+    }
     const there = this.#callAt(fragment);
     if (!there) return undefined;
-    return fragment.id === undefined ? withoutId(there, fragment) : withNewId(there, fragment);
+    return id === undefined ? withoutId(there, fragment) : withNewId(there, fragment);
+  }
+
+  /** The head of another call under an id that was used before; a repetition of the same call is none. */
+  #isHeadAfter(call: OpenCall, { name, index, args }: ToolCallFragment): boolean {
+    if (name === undefined) return false;
+    if (isBlankObject(args)) return index !== undefined && !this.#byIndex.has(index);
+    return args !== call.args && isWhole(call);
   }
 
   /** T1: the call at the fragment's index, or the open call where the index says nothing. */
@@ -190,11 +206,6 @@ function withoutId(there: OpenCall, fragment: ToolCallFragment): OpenCall | unde
   const opens =
     name !== undefined && (args !== "" || name !== there.name) && (there.emptyObject || isWhole(there));
   return opens ? undefined : there;
-}
-
-/** The head of another call under an id that was used before; a repetition of the same call is none. */
-function isHeadAfter(call: OpenCall, { name, args }: ToolCallFragment): boolean {
-  return name !== undefined && !isBlankObject(args) && args !== call.args && isWhole(call);
 }
 
 /** T6. */
