@@ -7,6 +7,7 @@ import type { Clock } from "../../lib/clock.js";
 import { TurnError } from "../../lib/errors.js";
 import { DEFAULT_PROVIDER_LIMITS, type ProviderConfig } from "../config.js";
 import { secretsOf } from "../http/mask-secrets.js";
+import { SecretMatcher } from "../http/secret-matcher.js";
 import type { CompletionProvider } from "../providers/provider.js";
 import { Breaker, type CallOutcome } from "./breaker.js";
 import { Places, type Place } from "./places.js";
@@ -20,7 +21,7 @@ export class Upstream {
   /** Only it knows who may use a model of its list, so none is asked for that it does not list. */
   readonly listIsComplete: boolean;
   /** Never to be shown, whatever it says. */
-  readonly secrets: readonly string[];
+  readonly secrets: SecretMatcher;
   readonly #breaker: Breaker;
   readonly #places: Places;
   #users = 1;
@@ -32,7 +33,7 @@ export class Upstream {
     this.provider = provider;
     this.prefix = config.kind === "pipe" ? config.prefix : "";
     this.listIsComplete = config.kind === "pipe";
-    this.secrets = config.kind === "demo" ? [] : secretsOf(config);
+    this.secrets = new SecretMatcher(config.kind === "demo" ? [] : secretsOf(config));
     this.#breaker = new Breaker(clock, { failures: limits.breakerFailures, openMs: limits.breakerOpenMs });
     this.#places = new Places(keys, limits, clock);
   }
@@ -40,6 +41,11 @@ export class Upstream {
   /** Whether it is asked at all at present. */
   get available(): boolean {
     return this.#breaker.isClosed;
+  }
+
+  /** Calls that have a place now, and calls that wait for one. */
+  get load(): { readonly taken: number; readonly waiting: number } {
+    return { taken: this.#places.taken, waiting: this.#places.waiting };
   }
 
   /** A key that was not tried yet could be used now. */

@@ -1,4 +1,5 @@
 /** What a provider says may be shown only without what must not leave: keys, authorization, addresses, prompts. */
+import { base64Cores, plainForms } from "./secret-forms.js";
 
 const MAX_PUBLIC_CHARS = 200;
 /** So much is looked at, of which spaces and what cannot be seen may be most. */
@@ -79,9 +80,9 @@ function partsOfHeader(value: string): string[] {
   return token === value ? [value] : [value, token];
 }
 
-/** The secret as it is, url-encoded, in base64 of any alignment, and what begins or ends like it. */
+/** The secret in each of its forms, in base64 of any alignment, and what begins or ends like it. */
 function maskForms(text: string, secret: string): string {
-  let shown = maskFound(maskFound(text, secret), encodeURIComponent(secret));
+  let shown = plainForms(secret).reduce((masked, form) => maskFound(masked, form), text);
   if (secret.length < HEAD_CHARS) return shown;
   for (const core of base64Cores(secret)) {
     const around = new RegExp(`[A-Za-z0-9+/_=-]*${escapeRegExp(core)}[A-Za-z0-9+/_=-]*`, "g");
@@ -122,16 +123,6 @@ function lower(text: string): string {
 
 function compact(text: string): string {
   return text.replace(INVISIBLE, "").replace(SPACE, "");
-}
-
-/** The characters of base64 that hang on the secret alone, for each place at which it may begin in what was encoded. */
-function base64Cores(secret: string): string[] {
-  return [0, 1, 2].flatMap((offset) => {
-    const bytes = Buffer.concat([Buffer.alloc(offset), Buffer.from(secret)]);
-    const whole = bytes.subarray(0, bytes.length - (bytes.length % 3));
-    const core = whole.toString("base64").slice(offset === 0 ? 0 : 4);
-    return core.length < HEAD_CHARS ? [] : [core, core.replaceAll("+", "-").replaceAll("/", "_")];
-  });
 }
 
 function escapeRegExp(text: string): string {

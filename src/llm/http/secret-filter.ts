@@ -1,14 +1,12 @@
 /**
  * Keeps keys out of what a model says: an upstream may echo the request it got, headers included. Owns what is held back.
- * F1 a key never comes out whole, however it was cut and whatever was said between its pieces. F2 text is held back only
- * while its end may be the beginning of a key, from the fourth character on: until more text of its kind, or the end of
- * the answer. F3 what has no key in it stays as it is.
+ * F1 a key never comes out whole, in no form that the matcher knows, however it was cut and whatever was said between its
+ * pieces. F2 text is held back only while its end may be the beginning of a key, from the fourth character on: until more
+ * text of its kind, or the end of the answer. F3 what has no key in it stays as it is.
  */
 import type { CompletionDelta } from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import { addSpan, MASK, type MatchState, type SecretMatcher, type Span } from "./secret-matcher.js";
 
-const MASK = "[key]";
-/** Shorter ones are no secrets, and would be found everywhere. */
-const MIN_SECRET_CHARS = 8;
 /** So much of a key's beginning is not recognised yet. */
 const HEAD_CHARS = 4;
 
@@ -18,28 +16,38 @@ type TextCase = "content" | "reasoning" | "refusal" | "toolCall";
 interface Channel {
   /** The delta whose text is held back. */
   held: CompletionDelta | undefined;
-  /** The last characters that went out, which may be the beginning of a key. */
-  last: string;
+  /** Keys in what is held. */
+  spans: Span[];
+  /** The key that what is held begins with was told already: its mask went out. */
+  told: boolean;
+  /** What went out ends with a mask. */
+  endsMasked: boolean;
+  state: MatchState;
 }
 
 export class SecretFilter {
-  readonly #secrets: readonly string[];
+  readonly #matcher: SecretMatcher;
   readonly #channels = new Map<string, Channel>();
 
-  constructor(secrets: readonly string[]) {
-    this.#secrets = secrets.filter(({ length }) => length >= MIN_SECRET_CHARS);
+  constructor(matcher: SecretMatcher) {
+    this.#matcher = matcher;
   }
 
   apply(deltas: readonly CompletionDelta[]): readonly CompletionDelta[] {
-    if (this.#secrets.length === 0) return deltas;
+    if (this.#matcher.isEmpty) return deltas;
     return deltas.flatMap((delta) => this.#applyOne(delta));
   }
 
   /** What is held back when nothing follows. */
   flush(): CompletionDelta[] {
-    const held = [...this.#channels.values()].flatMap((channel) => channel.held ?? []);
+    const out = [...this.#channels.values()].flatMap((channel) => {
+      if (!channel.held) return [];
+      const text = textOf(channel.held);
+      const shown = masked(text, channel, text.length);
+      return shown === "" ? [] : [shown === text ? channel.held : withText(channel.held, shown)];
+    });
     this.#channels.clear();
-    return held;
+    return out;
   }
 
   #applyOne(delta: CompletionDelta): CompletionDelta[] {
@@ -54,7 +62,7 @@ export class SecretFilter {
       case "error":
         return [...this.flush(), this.#mask(delta)];
       case "attemptBoundary":
-        this.#dropReasoning();
+        this.#channels.delete("reasoning"); // what an attempt that was given up has reasoned counts no more
         return [this.#mask(delta)];
       default:
         return [this.#mask(delta)];
@@ -63,80 +71,103 @@ export class SecretFilter {
 
   #applyText(delta: CompletionDelta): CompletionDelta[] {
     const text = textOf(delta);
-    const channel = this.#channelOf(delta);
-    const { held } = channel;
     const isLast = isLastOfCall(delta);
     if (text === "" && !isLast) return [delta];
+    const channel = this.#channelOf(delta);
+    const { held } = channel;
     const heldText = held ? textOf(held) : "";
-    const [ready, waiting] = this.#split(channel, heldText + text);
-    channel.held = waiting === "" || isLast ? undefined : withText(delta, waiting);
+    this.#search(channel, text, heldText.length);
     if (isLast) this.#channels.delete(channelName(delta));
-    const whole = isLast ? ready + waiting : ready;
+    const whole = heldText + text;
+    const open = this.#matcher.depth(channel.state);
+    const outChars = Math.max(0, whole.length - (isLast || open < HEAD_CHARS ? 0 : open));
+    const hasKey = channel.told || channel.spans.length > 0;
     // What was held stays in its own block, if it was no key.
-    const apart = held && blockOf(held) !== blockOf(delta) && ready.startsWith(heldText);
+    const apart =
+      held && blockOf(held) !== blockOf(delta) && outChars >= heldText.length && !isIn(heldText, channel);
+    const out = hasKey ? masked(whole, channel, outChars) : whole.slice(0, outChars);
+    if (!hasKey && outChars > 0) channel.endsMasked = false;
+    channel.held = outChars < whole.length ? withText(delta, whole.slice(outChars)) : undefined;
     const before = apart ? [held] : [];
-    const out = apart ? whole.slice(heldText.length) : whole;
-    return out === "" && channel.held ? before : [...before, out === text ? delta : withText(delta, out)];
+    const rest = apart ? out.slice(heldText.length) : out;
+    return rest === "" && channel.held ? before : [...before, rest === text ? delta : withText(delta, rest)];
   }
 
-  /** What an attempt that was given up has reasoned counts no more. */
-  #dropReasoning(): void {
-    const channel = this.#channels.get("reasoning");
-    if (channel) channel.held = undefined;
+  /** Looks through the text, which follows `offset` characters that are held. */
+  #search(channel: Channel, text: string, offset: number): void {
+    const matcher = this.#matcher;
+    let { state } = channel;
+    for (let at = 0; at < text.length; at++) {
+      state = matcher.step(state, text.charCodeAt(at));
+      const length = state === 0 ? 0 : matcher.found(state);
+      if (length === 0) continue;
+      const end = offset + at + 1;
+      if (end < length && channel.endsMasked) channel.told = true; // it overlaps the one that went out
+      addSpan(channel.spans, { start: Math.max(0, end - length), end });
+    }
+    channel.state = state;
   }
 
   #channelOf(delta: CompletionDelta): Channel {
     const name = channelName(delta);
     let channel = this.#channels.get(name);
-    if (!channel) this.#channels.set(name, (channel = { held: undefined, last: "" }));
-    return channel;
-  }
-
-  /** What of the text may go out, and what waits. */
-  #split(channel: Channel, text: string): readonly [out: string, keep: string] {
-    const { last } = channel;
-    let out = text;
-    for (const secret of this.#secrets) {
-      const whole = last + out;
-      const at = whole.indexOf(secret);
-      if (at === -1) continue;
-      const shown = Math.min(at, last.length);
-      out = (whole.slice(0, at) + MASK + whole.slice(at + secret.length).replaceAll(secret, MASK)).slice(
-        shown,
+    if (!channel)
+      this.#channels.set(
+        name,
+        (channel = { held: undefined, spans: [], told: false, endsMasked: false, state: 0 }),
       );
-    }
-    const whole = last + out;
-    const start = Math.min(...this.#secrets.map((secret) => beginsAt(whole, secret))) - last.length;
-    const keep = out.slice(Math.max(0, start));
-    out = out.slice(0, out.length - keep.length);
-    channel.last = (last + out).slice(1 - HEAD_CHARS);
-    return [out, keep];
+    return channel;
   }
 
   /** Keys in the strings of a delta, whole ones. */
   #mask(delta: CompletionDelta): CompletionDelta {
     if (delta.delta.case === "providerState") return delta; // goes back to the provider alone
-    return maskMembers(delta, this.#secrets) as CompletionDelta;
+    if (delta.delta.case !== "toolCall") return maskMembers(delta, this.#matcher) as CompletionDelta;
+    const { callId, name } = delta.delta.value;
+    const ids = { callId: this.#matcher.mask(callId), name: this.#matcher.mask(name) };
+    if (ids.callId === callId && ids.name === name) return delta;
+    return { ...delta, delta: { case: "toolCall", value: { ...delta.delta.value, ...ids } } };
   }
 }
 
-/** Where the end of the text may be the beginning of the secret; its length if nowhere. */
-function beginsAt(text: string, secret: string): number {
-  const head = secret.slice(0, HEAD_CHARS);
-  let at = text.indexOf(head, Math.max(0, text.length - secret.length + 1));
-  while (at !== -1 && !secret.startsWith(text.slice(at))) at = text.indexOf(head, at + 1);
-  return at === -1 ? text.length : at;
+/** The first `length` characters with the channel's keys masked; the keys beyond stay, counted from there. */
+function masked(text: string, channel: Channel, length: number): string {
+  if (length === 0) return "";
+  const later: Span[] = [];
+  let out = "";
+  let done = 0;
+  let { told } = channel;
+  channel.told = false;
+  for (const { start, end } of channel.spans) {
+    if (start >= length) {
+      later.push({ start: start - length, end: end - length });
+      continue;
+    }
+    out += text.slice(done, start) + (told ? "" : MASK);
+    told = false;
+    done = Math.min(end, length);
+    if (end <= length) continue;
+    channel.told = true;
+    later.push({ start: 0, end: end - length });
+  }
+  channel.spans = later;
+  channel.endsMasked = done === length;
+  return out + text.slice(done, length);
+}
+
+/** Whether a key stands in the beginning of the text. */
+function isIn(beginning: string, { spans, told }: Channel): boolean {
+  return told || (spans.length > 0 && spans[0]!.start < beginning.length);
 }
 
 /** The value itself if no secret is in it. */
-function maskMembers(value: unknown, secrets: readonly string[]): unknown {
-  if (typeof value === "string")
-    return secrets.reduce((text, secret) => text.replaceAll(secret, MASK), value);
+function maskMembers(value: unknown, matcher: SecretMatcher): unknown {
+  if (typeof value === "string") return matcher.mask(value);
   if (typeof value !== "object" || value === null || value instanceof Uint8Array) return value;
   const members = Object.entries(value);
-  const masked = members.map(([name, member]) => [name, maskMembers(member, secrets)] as const);
-  if (masked.every(([, member], at) => member === members[at]![1])) return value;
-  return Array.isArray(value) ? masked.map(([, member]) => member) : Object.fromEntries(masked);
+  const maskedMembers = members.map(([name, member]) => [name, maskMembers(member, matcher)] as const);
+  if (maskedMembers.every(([, member], at) => member === members[at]![1])) return value;
+  return Array.isArray(value) ? maskedMembers.map(([, member]) => member) : Object.fromEntries(maskedMembers);
 }
 
 function textOf({ delta }: CompletionDelta): string {
