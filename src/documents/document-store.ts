@@ -69,6 +69,8 @@ export interface Lease {
 /** What is known of a document once it was read. */
 export interface ReadDocument {
   readonly title: string;
+  /** Of its file or page, by which it is found too; may be empty. */
+  readonly name: string;
   readonly mediaType: string;
   readonly language: string;
   readonly sizeBytes: number;

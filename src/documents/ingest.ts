@@ -267,6 +267,7 @@ function describe(document: DocumentRow, source: SourceText, passages: readonly 
   for (const { text } of passages) if (sample.length < LANGUAGE_SAMPLE_CHARS) sample += text;
   return {
     title: document.title || titleOf(source, passages[0]!),
+    name: source.name,
     mediaType: source.mediaType || "text/plain",
     language: detectLanguage(sample),
     sizeBytes: source.sizeBytes,

@@ -6,18 +6,21 @@
  * that word. Ranking reads whole rows, so how many candidates are ranked decides how long a search takes; the common words
  * of a language stand in nearly every passage. Therefore:
  *
- * S1 no search ranks more than MAX_CANDIDATES passages.
+ * S1 no search ranks more than MAX_CANDIDATES passages, and MAX_BEHIND of documents that longer ones had left no room.
  * S2 candidates are taken where the words are together first; if those are too many, where they are marked; if they are too
  *    few, by the rarest word, then the next.
  * S3 the owner's mark is part of every query of the index, and tenant and user are compared in every row that is shown.
  * S4 no search counts more than MAX_COUNTED words, however long its query is and however many languages it is read in.
  * S5 what one document may have in a result is cut before anything else is: no document hides another by its length.
+ * S6 a word that stands nowhere is looked for as the beginning of words. A query of words that a language leaves out is looked
+ *    for as it stands, in at most MAX_READ passages.
  */
 import type { Owner } from "../lib/rpc/service-binding.js";
 import type { Channel, Queryable } from "../store/db.js";
 import { DocumentStatus } from "../../gen/turnwire/chat/v1/types_pb.js";
 import type { DocumentSource } from "./document-store.js";
-import { ABOUT_MARK, ownerTerm, quoteTerm, spaceOut } from "./terms.js";
+import { ABOUT_MARK, beginning, isLoneCharacter, ownerTerm, quoteTerm, spaceOut } from "./terms.js";
+import { variantsOf } from "./word-forms.js";
 
 /** What narrows a search; all that is set must hold. */
 export interface SearchScope {
@@ -52,6 +55,10 @@ export interface FoundPassage {
 }
 
 const MAX_CANDIDATES = 1_500;
+/** Fewer documents than this among full candidates, and others are looked for behind them: so many passages at a time. */
+const ENOUGH_DOCUMENTS = 10;
+const MAX_BEHIND = 500;
+const BEHIND_STEP = 125;
 /** Fewer passages with all words than this, and passages with some of them are looked at too. */
 const ENOUGH_TOGETHER = 60;
 /** Words of a query, stop words left out; of a longer one the first count. */
@@ -60,6 +67,14 @@ const MAX_COUNTED = 48;
 /** Words that are looked for and ranked by: the rarest. */
 const MAX_TERMS = 12;
 const QUERY_CHARS = 1_000;
+/** Shorter words are not taken for the beginning of others. */
+const MIN_BEGINNING = 3;
+/** Passages that are read for words which the index leaves out, and the longest such query. */
+const MAX_READ = 10_000;
+const MAX_LITERAL_CHARS = 100;
+const MAX_PHRASES = 3;
+/** What a quoted phrase adds to a passage's score: more than any words beside it. */
+const PHRASE_BONUS = 100;
 /** Ranked passages of one probe. */
 const MAX_RANKED = 200;
 /** Passages of one document in one result. */
@@ -91,15 +106,20 @@ export async function searchPassages(
     const within = await documentsIn(tx, owner, scope);
     if (within?.length === 0) return [];
     const unready = await indexing(tx, owner);
-    const readings = await read(tx, owner, query);
+    const { readings, phrases, mute } = await read(tx, owner, query);
     const terms = await frequencies(tx, owner, firstTerms(readings));
-    const ranked = await rank(tx, { owner, within, unready, readings, terms });
-    return show(tx, owner, ranked, limit);
+    const question = { owner, within, unready, readings, phrases, terms };
+    const ranked = await rank(tx, question);
+    const literal = mute.length > 0 ? await readFor(tx, question, query, mute) : [];
+    return show(tx, owner, [...literal, ...ranked], limit);
   });
 }
 
 interface Term {
   readonly term: string;
+  /** Text form of a tsquery: the term, or what begins so. */
+  readonly query: string;
+  readonly isBeginning: boolean;
   /** Passages that have it, counted up to MAX_CANDIDATES. */
   readonly count: number;
 }
@@ -118,6 +138,8 @@ interface Question {
   readonly unready: readonly string[];
   /** The query's words as each language of the owner's documents writes them. */
   readonly readings: readonly (readonly string[])[];
+  /** Text forms of tsqueries: what the query has between quotes. */
+  readonly phrases: readonly string[];
   /** Those words that stand somewhere, the rarest first. */
   readonly terms: readonly Term[];
 }
@@ -153,16 +175,32 @@ async function indexing(tx: Queryable, { tenantId, userId }: Owner): Promise<rea
   return rows.map((row) => row.document_id);
 }
 
+interface Read {
+  readonly readings: string[][];
+  readonly phrases: string[];
+  /** The languages that leave out all of the query's words. */
+  readonly mute: string[];
+}
+
 /** Different readings of the query, each its first words; stop words are left out by their language. */
-async function read(tx: Queryable, { tenantId, userId }: Owner, query: string): Promise<string[][]> {
-  const rows = await tx.query<{ terms: string[] }>(
-    `select distinct array(select lexeme from unnest(to_tsvector(language::regconfig, $3)) as word (lexeme, positions, weights)
-                           order by positions[1] limit ${MAX_WORDS}) as terms
+async function read(tx: Queryable, { tenantId, userId }: Owner, query: string): Promise<Read> {
+  const asked = query.slice(0, QUERY_CHARS).replaceAll("\0", " ");
+  const quoted = [...asked.matchAll(/["“„«]([^"“”„«»]{3,200})["”“»]/g)].slice(0, MAX_PHRASES);
+  const rows = await tx.query<{ language: string; terms: string[]; phrases: string[] }>(
+    `select language, array(select lexeme from unnest(to_tsvector(language::regconfig, variant)) as word (lexeme, positions, weights)
+                            order by positions[1] limit ${MAX_WORDS}) as terms,
+       array(select phraseto_tsquery(language::regconfig, phrase)::text from unnest($4::text[]) as phrases (phrase)) as phrases
      from (select distinct language from turnwire.source_documents
-           where tenant_id = $1 and user_id = $2 and status = ${DocumentStatus.READY}) languages`,
-    [tenantId, userId, spaceOut(query.slice(0, QUERY_CHARS)).replaceAll("\0", " ")],
+           where tenant_id = $1 and user_id = $2 and status = ${DocumentStatus.READY}) languages,
+       unnest($3::text[]) as variants (variant)`,
+    [tenantId, userId, variantsOf(asked).map(spaceOut), quoted.map(([, phrase]) => spaceOut(phrase!))],
   );
-  return rows.map(({ terms }) => terms).filter((terms) => terms.length > 0);
+  const different = new Map(rows.map(({ terms }) => [JSON.stringify(terms), terms]));
+  return {
+    readings: [...different.values()].filter((terms) => terms.length > 0),
+    phrases: [...new Set(rows.flatMap((row) => row.phrases))].filter((phrase) => phrase !== ""),
+    mute: [...new Set(rows.flatMap(({ language, terms }) => (terms.length === 0 ? [language] : [])))],
+  };
 }
 
 /** The first word of each reading, then the second of each, up to MAX_COUNTED (S4). */
@@ -174,94 +212,161 @@ function firstTerms(readings: readonly (readonly string[])[]): string[] {
 }
 
 async function frequencies(tx: Queryable, owner: Owner, terms: readonly string[]): Promise<Term[]> {
+  const exact = terms.filter((term) => !isLoneCharacter(term));
+  const known = await counted(tx, owner, exact, false);
+  const found = new Set(known.map(({ term }) => term));
+  // Half of a word that is still typed, a stem that is longer than the word's, the first part of a compound.
+  const unknown = terms.filter(
+    (term) => !found.has(term) && (term.length >= MIN_BEGINNING || isLoneCharacter(term)),
+  );
+  const begun = await counted(tx, owner, unknown.slice(0, MAX_TERMS), true);
+  return [...known, ...begun].sort((a, b) => a.count - b.count).slice(0, MAX_TERMS);
+}
+
+/** Those of the terms that stand somewhere. */
+async function counted(
+  tx: Queryable,
+  owner: Owner,
+  terms: readonly string[],
+  isBeginning: boolean,
+): Promise<Term[]> {
+  if (terms.length === 0) return [];
+  const queryOf = isBeginning ? beginning : quoteTerm;
+  const mine = quoteTerm(ownerTerm(owner));
   const rows = await tx.query<{ term: string; count: string }>(
     `select term, (select count(*) from (select from turnwire.passages where terms @@ query::tsquery limit ${MAX_CANDIDATES}) hits) as count
      from unnest($1::text[], $2::text[]) as wanted (term, query)`,
-    [terms, terms.map((term) => allOf([ownerTerm(owner), term]))],
+    [terms, terms.map((term) => `${mine} & ${queryOf(term)}`)],
   );
   return rows
-    .map((row) => ({ term: row.term, count: Number(row.count) }))
-    .filter(({ count }) => count > 0)
-    .sort((a, b) => a.count - b.count)
-    .slice(0, MAX_TERMS);
+    .map(({ term, count }) => ({ term, query: queryOf(term), isBeginning, count: Number(count) }))
+    .filter(({ count }) => count > 0);
 }
 
 /** Collects candidates probe by probe, the most promising first (S1, S2). */
 async function rank(tx: Queryable, question: Question): Promise<Ranked[]> {
   const found = new Map<string, Ranked>();
+  const keep = (rows: readonly Ranked[], bonus: number): void => {
+    for (const row of rows) {
+      const key = `${row.document_id} ${row.chunk_index}`;
+      if (!found.has(key)) found.set(key, { ...row, score: row.score + bonus });
+    }
+  };
   let room = MAX_CANDIDATES;
+  let behind = MAX_BEHIND;
+  const documents = new Set<string>();
   for (const probe of probes(question)) {
-    if (room <= 0 || (probe.kind === "some" && found.size >= ENOUGH_TOGETHER)) break;
-    const { rows, seen } = await ask(tx, question, probe.query, room);
-    room -= seen;
-    for (const row of rows) found.set(`${row.document_id} ${row.chunk_index}`, row);
+    if (probe.kind === "some" && found.size >= ENOUGH_TOGETHER) break;
+    for (let full = true; full && (room > 0 || (behind > 0 && documents.size < ENOUGH_DOCUMENTS));) {
+      const isBehind = room === 0;
+      const cap = isBehind ? BEHIND_STEP : room;
+      const without = isBehind ? [...question.unready, ...documents] : question.unready;
+      const { rows, seen } = await ask(tx, question, probe, cap, without);
+      if (isBehind) behind -= cap;
+      else room -= seen;
+      keep(rows, probe.kind === "phrase" ? PHRASE_BONUS : 0);
+      for (const row of rows) documents.add(row.document_id);
+      full = seen === cap;
+    }
   }
   return [...found.values()].sort((a, b) => b.score - a.score || a.chunk_index - b.chunk_index);
 }
 
 interface Probe {
-  /** "all": every word of a reading is there. */
-  readonly kind: "all" | "some";
+  /** "phrase": what is quoted stands there; "all": every word of a reading is there. */
+  readonly kind: "phrase" | "all" | "some";
   /** Text form of a tsquery. */
   readonly query: string;
+  /** What must hold of the candidates besides: the index cannot tell it, and to look for it must not cost more than they do. */
+  readonly phrase?: string;
 }
 
-function probes({ owner, readings, terms }: Question): Probe[] {
-  const counts = new Map(terms.map(({ term, count }) => [term, count]));
-  const isCommon = (term: string): boolean => counts.get(term) === MAX_CANDIDATES;
-  const mine = ownerTerm(owner);
+function probes({ owner, readings, phrases, terms }: Question): Probe[] {
+  const known = new Map(terms.map((term) => [term.term, term]));
+  const isCommon = ({ count, isBeginning }: Term): boolean => count === MAX_CANDIDATES && !isBeginning;
+  const about = ({ term }: Term): string => quoteTerm(term + ABOUT_MARK);
+  const mine = quoteTerm(ownerTerm(owner));
   const list: Probe[] = [];
   const add = (kind: Probe["kind"], alternatives: readonly string[]): void => {
     if (alternatives.length > 0)
-      list.push({ kind, query: `${quoteTerm(mine)} & (${[...new Set(alternatives)].join(" | ")})` });
+      list.push({ kind, query: `${mine} & (${[...new Set(alternatives)].join(" | ")})` });
   };
+  for (const phrase of phrases)
+    list.push({ kind: "phrase", query: `${mine} & ${phrase.replace(/ <(?:-|\d+)> /g, " & ")}`, phrase });
   // A word that stands nowhere says nothing against the others of its reading.
-  const known = readings.map((reading) => reading.filter((term) => counts.has(term)));
-  const sizes = [...new Set(known.map((reading) => reading.length))].sort((a, b) => b - a);
+  const standing = readings.map((reading) => reading.flatMap((term) => known.get(term) ?? []));
+  const sizes = [...new Set(standing.map((reading) => reading.length))].sort((a, b) => b - a);
   for (const size of sizes.filter((each) => each > 0)) {
-    const together = known.filter((reading) => reading.length === size);
+    const together = standing.filter((reading) => reading.length === size);
     const common = together.filter((reading) => reading.every(isCommon));
     add(
       "all",
-      common.map((reading) => allOf(reading.map((term) => term + ABOUT_MARK))),
+      common.map((reading) => allOf(reading.map(about))),
     );
-    add("all", together.map(allOf));
+    add(
+      "all",
+      together.map((reading) => allOf(reading.map(({ query }) => query))),
+    );
   }
-  for (const { term } of terms) {
-    if (isCommon(term)) add("some", [quoteTerm(term + ABOUT_MARK)]);
-    else add("some", [quoteTerm(term)]);
-  }
+  for (const term of terms) add("some", [isCommon(term) ? about(term) : term.query]);
   return list;
 }
 
 /** The best of at most `cap` passages that a query matches, not too many of one document, and how many it looked at. */
 async function ask(
   tx: Queryable,
-  { within, unready, terms }: Question,
-  query: string,
+  { within, terms }: Question,
+  { query, phrase }: Probe,
   cap: number,
+  without: readonly string[],
 ): Promise<{ readonly rows: readonly Ranked[]; readonly seen: number }> {
   // A word that stands in half as many passages says more.
   const scores = terms.map(
-    (_, index) => `$${2 * index + 5}::real * ts_rank('${WEIGHTS}', terms, $${2 * index + 6}::tsquery, 1)`,
+    (_, index) => `$${2 * index + 6}::real * ts_rank('${WEIGHTS}', terms, $${2 * index + 7}::tsquery, 1)`,
   );
-  const params = terms.flatMap(({ term, count }) => [
-    Math.log(1 + (2 * MAX_CANDIDATES) / count),
-    quoteTerm(term),
-  ]);
+  const params = terms.flatMap((term) => [Math.log(1 + (2 * MAX_CANDIDATES) / term.count), term.query]);
   const rows = await tx.query<Ranked & { readonly seen: string }>(
     `with candidates as (
        select document_id, chunk_index, terms from turnwire.passages
        where terms @@ $1::tsquery and ($2::text[] is null or document_id = any ($2)) and document_id <> all ($3::text[])
        limit $4),
-     scored as (select document_id, chunk_index, ${scores.join(" + ")} as score from candidates),
+     scored as (select document_id, chunk_index, ${["0", ...scores].join(" + ")} as score from candidates
+       where $5::tsquery is null or terms @@ $5::tsquery),
      placed as (
        select *, count(*) over () as seen, row_number() over (partition by document_id order by score desc) as place from scored)
      select document_id, chunk_index, score, seen from placed where place <= ${MAX_PER_DOCUMENT}
      order by score desc limit ${MAX_RANKED}`,
-    [query, within ?? null, unready, cap, ...params],
+    [query, within ?? null, without, cap, phrase ?? null, ...params],
   );
   return { rows, seen: Number(rows[0]?.seen ?? 0) };
+}
+
+/**
+ * Passages of documents in languages that leave out all the query's words ("to be or not to be") where it stands word for
+ * word: titles and headings first, then what was added last.
+ */
+async function readFor(
+  tx: Queryable,
+  { owner: { tenantId, userId }, within, unready }: Question,
+  query: string,
+  languages: readonly string[],
+): Promise<Ranked[]> {
+  const words = query.slice(0, MAX_LITERAL_CHARS).match(/[\p{L}\p{N}]+/gu) ?? [];
+  if (words.length === 0) return [];
+  return tx.query<Ranked>(
+    `with searched as (
+       select p.document_id, p.chunk_index, p.heading, p.text, d.title from turnwire.source_documents d
+       join turnwire.passages p using (document_id)
+       where d.tenant_id = $1 and d.user_id = $2 and d.status = ${DocumentStatus.READY} and d.language = any ($3)
+         and ($4::text[] is null or d.document_id = any ($4)) and d.document_id <> all ($5::text[])
+       order by d.create_time desc, p.chunk_index limit ${MAX_READ}),
+     scored as (
+       select document_id, chunk_index,
+         (title ~* $6)::int * 4 + (heading ~* $6)::int * 2 + (text ~* $6)::int as score from searched)
+     select document_id, chunk_index, score::real as score from scored where score > 0
+     order by score desc, chunk_index limit ${MAX_RANKED}`,
+    [tenantId, userId, languages, within ?? null, unready, `\\m${words.join("\\W+")}\\M`],
+  );
 }
 
 /** The first of the ranked passages, with all that is known of them. */
@@ -272,8 +377,12 @@ async function show(
   limit: number,
 ): Promise<FoundPassage[]> {
   const perDocument = new Map<string, number>();
+  const places = new Set<string>();
   const first = ranked
-    .filter(({ document_id }) => {
+    .filter(({ document_id, chunk_index }) => {
+      const place = `${document_id} ${chunk_index}`;
+      if (places.has(place)) return false;
+      places.add(place);
       const count = (perDocument.get(document_id) ?? 0) + 1;
       perDocument.set(document_id, count);
       return count <= MAX_PER_DOCUMENT;
@@ -332,6 +441,6 @@ function toPassage(row: RawPassage, score: number): FoundPassage {
   };
 }
 
-function allOf(terms: readonly string[]): string {
-  return terms.length === 1 ? quoteTerm(terms[0]!) : `(${terms.map(quoteTerm).join(" & ")})`;
+function allOf(queries: readonly string[]): string {
+  return queries.length === 1 ? queries[0]! : `(${queries.join(" & ")})`;
 }

@@ -5,7 +5,8 @@ import type { Channel } from "../store/db.js";
 import type { Passage } from "./chunker.js";
 import { COLUMNS, INDEXING, removePassages, toRow, type Apply, type RawDocument } from "./document-rows.js";
 import type { DocumentRow, DocumentStore, Lease, ReadDocument } from "./document-store.js";
-import { ABOUT_MARK, hasUnspaced, ownerTerm, repeatedWords, spaceOut } from "./terms.js";
+import { ABOUT_MARK, indexable, ownerTerm, repeatedWords } from "./terms.js";
+import { otherForms } from "./word-forms.js";
 
 type WorkMethods = Pick<
   DocumentStore,
@@ -93,7 +94,7 @@ async function clear(channel: Channel, lease: Lease): Promise<boolean> {
 }
 
 /**
- * The terms of a passage: its words, those of its headings and title with weight A and B; its owner's mark; and for the
+ * The terms of a passage: its words and other forms of them, those of its headings and title with weight A and B; its owner's mark; and for the
  * words that it is about, their mark.
  */
 const ADD_PASSAGES = {
@@ -107,11 +108,11 @@ const ADD_PASSAGES = {
       insert into turnwire.passages (document_id, chunk_index, tenant_id, user_id, start_char, end_char, page, heading, text, terms)
       select d.document_id, p.chunk_index, d.tenant_id, d.user_id, p.start_char, p.end_char, p.page, p.heading, p.text,
         setweight(to_tsvector($14::regconfig, p.search_heading), 'A') || setweight(to_tsvector($14::regconfig, $15), 'B')
-        || to_tsvector($14::regconfig, coalesce(p.search_text, p.text))
+        || to_tsvector($14::regconfig, coalesce(p.search_text, p.text)) || to_tsvector($14::regconfig, p.other_forms)
         || array_to_tsvector($16::text || array(
           select lexeme || $17 from unnest(to_tsvector($14::regconfig, p.about || ' ' || p.search_heading))))
-      from document d, unnest($6::int[], $7::int[], $8::int[], $9::int[], $10::text[], $11::text[], $12::text[], $13::text[], $18::text[])
-        as p (chunk_index, start_char, end_char, page, heading, text, search_text, search_heading, about))
+      from document d, unnest($6::int[], $7::int[], $8::int[], $9::int[], $10::text[], $11::text[], $12::text[], $13::text[], $18::text[],
+        $19::text[]) as p (chunk_index, start_char, end_char, page, heading, text, search_text, search_heading, about, other_forms))
     select count(*) as held from document`,
 };
 
@@ -135,17 +136,28 @@ async function addPassages(
       batch.map((passage) => passage.page),
       batch.map((passage) => passage.heading),
       batch.map((passage) => passage.text),
-      batch.map(({ text }) => (hasUnspaced(text) ? spaceOut(text) : null)), // the same text is not sent twice
-      batch.map((passage) => spaceOut(passage.heading)),
+      batch.map(({ text }) => unlessSame(text, indexable(text))), // the same text is not sent twice
+      batch.map((passage) => indexable(passage.heading)),
       about.language,
-      spaceOut(about.title),
+      titleWords(about),
       ownerTerm(lease.document.owner),
       ABOUT_MARK,
       batch.map((passage) => repeatedWords(passage.text)),
+      batch.map((passage) => otherForms(`${passage.heading}\n${passage.text}`)),
     ],
     { repeat: false }, // a second time would break the primary key; the attempt begins anew instead
   );
   return rows[0]!.held === "1";
+}
+
+/** What is searched for as a document's title: it, and the name of its file or page. */
+function titleWords({ title, name }: ReadDocument): string {
+  const all = `${title} ${name}`;
+  return indexable(`${all} ${otherForms(all)}`);
+}
+
+function unlessSame(text: string, other: string): string | null {
+  return other === text ? null : other;
 }
 
 function finish(apply: Apply, lease: Lease, about: ReadDocument): Promise<DocumentRow | undefined> {

@@ -30,6 +30,8 @@ export interface SourceLimits {
 export interface SourceText {
   /** What the source itself says; may be empty. */
   readonly title: string;
+  /** Of the file or page; empty for text that was sent. */
+  readonly name: string;
   readonly mediaType: string;
   readonly sizeBytes: number;
   /** The text has lines that name pages. */
@@ -85,7 +87,7 @@ async function openFile(
     yield head;
     for (let next = await parts.next(); next.done !== true; next = await parts.next()) yield next.value;
   })();
-  const facts = { title: "", mediaType: mediaTypeOnly(file.mediaType), sizeBytes };
+  const facts = { title: "", name: file.name, mediaType: mediaTypeOnly(file.mediaType), sizeBytes };
   // Text is never in memory as a whole: it goes through in the parts that the store has.
   if (kind === "text")
     return { ...facts, pages: false, pieces: decoded(all, file.mediaType, head, sizeBytes) };
@@ -118,12 +120,13 @@ function textFrom(
 ): Promise<SourceText> | SourceText {
   const kind = kindOf(source.contentType, source.name, source.bytes.subarray(0, HEAD_BYTES));
   if (kind !== "text") return extracted(kind, source, deps, limits, signal);
-  const { bytes, contentType } = source;
+  const { bytes, contentType, name } = source;
   const parts = (async function* () {
     for (let at = 0; at < bytes.length; at += PIECE_CHARS) yield bytes.subarray(at, at + PIECE_CHARS);
   })();
   return {
     title: "",
+    name,
     mediaType: mediaTypeOnly(contentType),
     sizeBytes: bytes.length,
     pages: false,
@@ -151,7 +154,7 @@ async function* decoded(
 
 async function extracted(
   kind: Exclude<SourceKind, "text">,
-  { contentType, bytes }: WholeSource,
+  { name, contentType, bytes }: WholeSource,
   deps: SourceDeps,
   limits: SourceLimits,
   signal: AbortSignal,
@@ -176,6 +179,7 @@ async function extracted(
     );
   return {
     title: plain(wellFormed(result.title)),
+    name,
     mediaType: kind === "pdf" ? "application/pdf" : mediaTypeOnly(contentType) || "text/html",
     sizeBytes: bytes.length,
     pages: kind === "pdf",

@@ -9,19 +9,31 @@ const UNSPACED_RUN = new RegExp(`${UNSPACED}+`, "gu");
 export const ABOUT_MARK = "\ue000";
 const OWNER_MARK = "\ue001";
 
-/** True for texts that `spaceOut` changes. */
-export function hasUnspaced(text: string): boolean {
-  return text.search(UNSPACED_RUN) >= 0;
+/** A query as the index has its words: 東京都 -> 東京 京都. */
+export function spaceOut(text: string): string {
+  return text.normalize("NFC").replace(UNSPACED_RUN, (run) => ` ${pairsOf([...run]).join(" ")} `);
 }
 
-/** Cuts runs of unspaced script into overlapping pairs, so that an index of words finds parts of them: 東京都 -> 東京 京都. */
-export function spaceOut(text: string): string {
-  return text.replace(UNSPACED_RUN, (run) => {
+/**
+ * A text as it is indexed: accents composed, runs of unspaced script cut into overlapping pairs, so that an index of words
+ * finds parts of them, and a run's last character alone: with it each character begins a term.
+ */
+export function indexable(text: string): string {
+  return text.normalize("NFC").replace(UNSPACED_RUN, (run) => {
     const characters = [...run];
-    if (characters.length < 2) return ` ${run} `;
-    const pairs = characters.slice(1).map((character, index) => characters[index]! + character);
-    return ` ${pairs.join(" ")} `;
+    const last = characters.length > 1 ? ` ${characters.at(-1)!}` : "";
+    return ` ${pairsOf(characters).join(" ")}${last} `;
   });
+}
+
+/** True for a term that is one character of an unspaced script: more stand in the index as the beginning of a pair. */
+export function isLoneCharacter(term: string): boolean {
+  return [...term].length === 1 && term.search(UNSPACED_RUN) === 0;
+}
+
+function pairsOf(characters: readonly string[]): readonly string[] {
+  if (characters.length < 2) return characters;
+  return characters.slice(1).map((character, index) => characters[index]! + character);
 }
 
 const REPEATED = 3;
@@ -45,4 +57,9 @@ export function ownerTerm({ tenantId, userId }: Owner): string {
 /** A term as it stands in the text form of a tsquery. */
 export function quoteTerm(term: string): string {
   return `'${term.replace(/\\/g, "\\\\").replace(/'/g, "''")}'`;
+}
+
+/** The same for all terms that begin so. */
+export function beginning(term: string): string {
+  return `${quoteTerm(term)}:*`;
 }

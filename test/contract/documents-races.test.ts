@@ -181,7 +181,7 @@ test("documents - what a dead worker left is begun anew by another, and its late
   const { documentId } = document!;
   const store = pgDocumentStore(service.channel);
   const dead = (await store.claim("dead", 1, undefined))!;
-  const about = { title: "t", mediaType: "text/plain", language: "simple", sizeBytes: 1 };
+  const about = { title: "t", name: "", mediaType: "text/plain", language: "simple", sizeBytes: 1 };
   const passage = (index: number) => ({ index, text: "of the dead", start: 0, end: 1, heading: "", page: 0 });
   expect(await store.addPassages(dead, [passage(0), passage(7)], about, 1, 1)).toBe(true);
   service.ingest.start();
@@ -197,7 +197,7 @@ test("documents - what a dead worker left is begun anew by another, and its late
 test("documents - what ends while its passages cannot be removed has not ended; the next attempt leaves none", async () => {
   const service = await use({ started: false });
   const store = pgDocumentStore(service.channel);
-  const about = { title: "t", mediaType: "text/plain", language: "simple", sizeBytes: 1 };
+  const about = { title: "t", name: "", mediaType: "text/plain", language: "simple", sizeBytes: 1 };
   const begun = async () => {
     const { document } = await service.documents.addDocument({ source: { case: "text", value: "ends" } });
     const lease = (await store.claim("worker", 60_000, undefined))!;
@@ -267,7 +267,7 @@ test("documents - every change tells whoever watches, in the transaction that ma
   await service.channel.query(refuseEvents);
   const store = pgDocumentStore(service.channel);
   const lease = (await store.claim("refused", 1, undefined))!;
-  const about = { title: "t", mediaType: "text/plain", language: "simple", sizeBytes: 1 };
+  const about = { title: "t", name: "", mediaType: "text/plain", language: "simple", sizeBytes: 1 };
   await expect(store.finish(lease, about)).rejects.toThrow();
   await expect(documents.deleteDocument({ documentId: empty })).rejects.toThrow();
   await expect(addText("refused")).rejects.toThrow();

@@ -67,7 +67,7 @@ async function addPassages(
     .as(user)
     .documents.addDocument({ title, source: { case: "text", value: "its passages follow" } });
   const lease = (await store.claim("test", 60_000, undefined))!;
-  const about = { title, mediaType: "text/plain", language: "english", sizeBytes: 1 };
+  const about = { title, name: "", mediaType: "text/plain", language: "english", sizeBytes: 1 };
   const passages = texts.map((text, index) => ({
     index,
     text,
