@@ -1,4 +1,5 @@
 /** Anthropic, Responses, Gemini, Ollama, Cohere and Bedrock over real HTTP: what leaves, with which key, and what comes of the answer. */
+import { brotliCompressSync, deflateSync, gzipSync } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { CompletionDelta } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
@@ -22,7 +23,7 @@ interface Server {
   readonly key: string;
   readonly model: string;
   readonly contentType: string;
-  readonly answer: Uint8Array;
+  readonly answer: Buffer;
   readonly path: string;
   readonly accept: RegExp;
   readonly headers: Readonly<Record<string, unknown>>;
@@ -125,6 +126,8 @@ const SERVERS: readonly Server[] = [
   },
 ];
 
+const ENCODERS = { gzip: gzipSync, deflate: deflateSync, br: brotliCompressSync };
+
 async function ask(server: Server, steps: readonly Step[]): Promise<CompletionDelta[]> {
   const baseUrl = upstream.url.replace(/\/v1$/, "");
   const dialect = createDialect(server.api, { baseUrl, quirks: {} });
@@ -169,8 +172,38 @@ test("texts that one request cannot hold are embedded in several, in order", asy
   await provider.close();
 });
 
+test("an error that comes compressed is read, an encoding that nobody knows is refused", async () => {
+  const server = SERVERS[0]!;
+  const body = gzipSync(json({ type: "error", error: { type: "authentication_error", message: "bad key" } }));
+  const answer = (status: number, encoding: string): readonly Step[] => [
+    { kind: "status", status, headers: { "content-type": "application/json", "content-encoding": encoding } },
+    { kind: "send", bytes: body },
+  ];
+  expect(foldDeltas(await ask(server, answer(401, "gzip"))).error).toMatchObject({
+    code: "UPSTREAM_AUTH",
+    message: expect.stringContaining("bad key") as string,
+  });
+  expect(foldDeltas(await ask(server, answer(200, "zstd"))).error?.code).toBe("UPSTREAM_MALFORMED");
+  expect(foldDeltas(await ask(server, answer(401, "zstd"))).error?.code).toBe("UPSTREAM_AUTH");
+});
+
+test("a compressed answer that breaks off keeps what came", async () => {
+  const server = SERVERS.find(({ api }) => api === "anthropic-messages")!;
+  const end = server.answer.indexOf(Buffer.from("event: message_delta"));
+  const half = gzipSync(server.answer.subarray(0, end)).subarray(0, -4);
+  const headers = { "content-type": server.contentType, "content-encoding": "gzip" };
+  const got = foldDeltas(
+    await ask(server, [
+      { kind: "status", status: 200, headers },
+      { kind: "send", bytes: half },
+      { kind: "end" },
+    ]),
+  );
+  expect(got).toMatchObject({ text: "Hi ✅", finish: undefined, error: { code: "UPSTREAM_TRUNCATED" } });
+});
+
 describe.each(SERVERS)("$api over HTTP", (server) => {
-  const ok: Step = { kind: "status", status: 200, headers: { "content-type": server.contentType } };
+  const ok = { kind: "status", status: 200, headers: { "content-type": server.contentType } } as const;
 
   test("the request as the server wants it, the answer byte by byte", async () => {
     const bytes = Array.from(server.answer, (byte): Step => ({ kind: "send", bytes: Uint8Array.of(byte) }));
@@ -188,6 +221,26 @@ describe.each(SERVERS)("$api over HTTP", (server) => {
     for (const [name, value] of Object.entries(server.headers))
       expect(request?.headers[name], name).toEqual(value);
   });
+
+  test.each(Object.entries(ENCODERS))(
+    "an answer that comes %s, though nobody asked for it",
+    async (name, encode) => {
+      const encoded = Buffer.from(encode(server.answer));
+      const headers = { ...ok.headers, "content-encoding": name };
+      const pieces = [encoded.subarray(0, 15), encoded.subarray(15)].map((bytes): Step => ({
+        kind: "send",
+        bytes,
+      }));
+      const got = foldDeltas(await ask(server, [{ ...ok, headers }, ...pieces, { kind: "end" }]));
+      expect(got).toMatchObject({
+        text: "Hi ✅",
+        finish: "stop",
+        usage: { input: 3, output: 2 },
+        error: undefined,
+      });
+      expect(upstream.requests.at(-1)?.headers["accept-encoding"]).toBe("identity");
+    },
+  );
 
   test("a connection that breaks before the server said how it ended is an error, after it none", async () => {
     const half = server.answer.subarray(0, -20);

@@ -3,6 +3,7 @@
  * Owns the pool. Knows nothing of dialects. Redirects are not followed: a key must not travel to another host.
  */
 import type { Socket } from "node:net";
+import type { Readable } from "node:stream";
 import { buildConnector, Pool, type Dispatcher } from "undici";
 import { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError } from "../../lib/errors.js";
@@ -106,10 +107,7 @@ export class UpstreamClient {
 }
 
 /** Reads a body to its end as text, at most `maxBytes` of it; what is beyond is left out and the connection closed. */
-export async function readText(
-  body: UpstreamResponse["body"],
-  maxBytes: number = MAX_ERROR_BODY_BYTES,
-): Promise<string> {
+export async function readText(body: Readable, maxBytes: number = MAX_ERROR_BODY_BYTES): Promise<string> {
   const pieces: Buffer[] = [];
   let bytes = 0;
   for await (const piece of body as AsyncIterable<Buffer>) {

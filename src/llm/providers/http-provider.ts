@@ -11,6 +11,7 @@ import { TurnError } from "../../lib/errors.js";
 import { newId } from "../../lib/ids.js";
 import type { HttpProviderConfig as ServerConfig, LlmLimits } from "../config.js";
 import { errorDelta, shows } from "../deltas.js";
+import { decodedBody } from "../http/content-encoding.js";
 import { secretsOf } from "../http/mask-secrets.js";
 import {
   connectionError,
@@ -102,9 +103,13 @@ async function askOnce(
   );
   if (response.statusCode < 200 || response.statusCode > 299)
     throw await responseError(response, secretsOf(server.config), server.clock);
-  const answer = parseJson(await readText(response.body, server.limits.maxResponseBytes).catch(unreadable));
+  const answer = parseJson(await bodyText(response, server.limits.maxResponseBytes).catch(unreadable));
   if (typeof answer !== "object" || answer === null) throw new TurnError(ErrorCode.UPSTREAM_MALFORMED);
   return answer as Json;
+}
+
+async function bodyText(response: UpstreamResponse, maxBytes?: number): Promise<string> {
+  return readText(decodedBody(response), maxBytes);
 }
 
 function unreadable(error: unknown): never {
@@ -205,7 +210,9 @@ async function* answer(attempt: Attempt): AsyncGenerator<readonly CompletionDelt
   const { call, signal, watchdog } = attempt;
   const { response, decoder } = await openAnswer(attempt);
   const stages = new Stages(watchdog, call, attempt.stalled);
-  const reads = response.body.iterator({ destroyOnReturn: false }) as AsyncIterator<Buffer>;
+  const body = decodedBody(response);
+  const isPlain = body === response.body;
+  const reads = body.iterator({ destroyOnReturn: !isPlain }) as AsyncIterator<Buffer>;
   let receivedBytes = 0;
   while (!decoder.ended) {
     watchdog.waiting(stages.started);
@@ -217,7 +224,7 @@ async function* answer(attempt: Attempt): AsyncGenerator<readonly CompletionDelt
     stages.advance(deltas.some(shows), decoder.finishSeen);
     if (decoder.ended && bytes instanceof Uint8Array) {
       await reads.return?.();
-      drain(response.body, receivedBytes);
+      if (isPlain) drain(response.body, receivedBytes);
     }
     if (deltas.length > 0) yield deltas;
   }
@@ -311,7 +318,7 @@ async function responseError(
   secrets: readonly string[],
   clock: Clock,
 ): Promise<TurnError> {
-  const body = await readText(response.body).catch(() => ""); // the status alone speaks then
+  const body = await bodyText(response).catch(() => ""); // the status alone speaks then
   const retryAfter = retryAfterMs(response.headers, clock.now());
   return errorFromResponse({ status: response.statusCode, retryAfterMs: retryAfter, body }, secrets);
 }

@@ -156,7 +156,8 @@ export class ChatChunkReader implements EventReader {
 
   /** C3: the plain members first; the structured one gives what they do not say. */
   #reasoning(delta: Json, out: CompletionDelta[]): void {
-    const plain = plainReasoning(delta);
+    const usual = stringOf(delta["reasoning_content"]) || stringOf(delta["reasoning"]);
+    const plain = usual !== "" || delta["content"] ? usual : rareReasoning(delta);
     this.#answer.reasoning(plain, false, out);
     const details = delta["reasoning_details"];
     if (!Array.isArray(details)) return;
@@ -261,15 +262,11 @@ function choiceZero(choices: readonly unknown[]): Json | undefined {
   return undefined;
 }
 
-/** C3: what servers call it, most usual first. */
-const REASONING_NAMES = ["reasoning_content", "reasoning", "reasoning_text", "thinking", "thinking_content"];
-
-function plainReasoning(delta: Json): string {
-  for (const name of REASONING_NAMES) {
-    const text = delta[name];
-    if (typeof text === "string" && text !== "") return text;
-  }
-  return "";
+/** What few servers call it. */
+function rareReasoning(delta: Json): string {
+  return (
+    stringOf(delta["reasoning_text"]) || stringOf(delta["thinking"]) || stringOf(delta["thinking_content"])
+  );
 }
 
 /** Content in parts: a list, or one alone; a bare text is a part of text. */

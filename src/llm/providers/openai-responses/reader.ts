@@ -1,7 +1,7 @@
 /**
  * What the events of one Responses answer mean: JSON in, deltas out.
- * Owns which output items are open. R1 items are told apart by their id where it is known, else by their place in the output:
- * proxies give an item a new id with every event, others the same place to several. R2 unknown events and items are
+ * Owns which output items are open. R1 items are told apart by their place in the output: proxies give an item a new id with
+ * every event. Once a server gave one place to several, ids that are known count first. R2 unknown events and items are
  * ignored. R3 the last event says how the answer ended; where no item came, it holds them all, else calls that were left out.
  */
 import type { CompletionDelta } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
@@ -141,9 +141,15 @@ export class ResponseReader implements EventReader {
 
   /** R1. What says neither belongs to the latest. */
   #placeOf(value: Json): number {
+    const given = value["output_index"];
+    if (typeof given === "number" && !this.#sharesPlaces) return (this.#lastPlace = given);
     const id = stringOf(value["item_id"]) || stringOf(objectOf(value["item"])["id"]);
     const place = this.#placeOfId.get(id) ?? uint32Of(value["output_index"]) ?? this.#lastPlace;
     return (this.#lastPlace = place);
+  }
+
+  get #sharesPlaces(): boolean {
+    return this.#nextSparePlace < -1;
   }
 
   /** The place of an item that begins. */
