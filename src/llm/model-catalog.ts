@@ -1,11 +1,12 @@
 /**
  * Which models can be asked right now. Owns the lists that providers gave (60 s), one request at a time per provider.
  * Invariants: M1 configured names win over listed ones, `demo` is always there. M2 a provider that cannot list its models
- * hides nobody else's, and keeps what it listed last. M3 ids are unique: the first provider of an id has it.
+ * hides nobody else's, and keeps what it listed last; one that is down lists nothing, and is not asked. M3 ids are unique:
+ * the first provider of an id has it. What a server lists is called provider/id, too; where the id is taken, only so.
  */
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import type { Clock } from "../lib/clock.js";
-import { TurnError } from "../lib/errors.js";
+import { errorCodeName, TurnError } from "../lib/errors.js";
 import type { Logger } from "../lib/log.js";
 import { abortable } from "../lib/signals.js";
 import type { Upstream } from "./attempts/upstream.js";
@@ -58,9 +59,8 @@ export class ModelCatalog {
 
   /** All models, routes among them; the default one is the first real one, else `demo`. */
   async list(signal: AbortSignal): Promise<ModelConfig[]> {
-    const listings = await Promise.all(
-      this.#listing.map((upstream) => this.#listOf(upstream, LIST_TTL_MS, signal)),
-    );
+    const up = this.#listing.filter(({ provider }) => !provider.isDown);
+    const listings = await Promise.all(up.map((upstream) => this.#listOf(upstream, LIST_TTL_MS, signal)));
     const models = [...this.#models, ...listings.flatMap((listing) => listing.models)];
     const known = [...models, this.#demo];
     const routes = this.#routes.map((route) =>
@@ -91,17 +91,27 @@ export class ModelCatalog {
   async find(id: string, signal: AbortSignal): Promise<FoundModel | undefined> {
     const named = [...this.#models, this.#demo].find((model) => isCalled(model, id));
     if (named) return this.#withUpstream(named);
-    let unlisted: Upstream | undefined;
-    for (const upstream of this.#listing) {
+    let unlisted: FoundModel | undefined;
+    for (const upstream of this.#inOrderFor(id)) {
       if (!id.startsWith(upstream.prefix)) continue;
       const found = await this.#findListed(upstream, id, signal);
-      if (found === "unknown") unlisted ??= upstream.listIsComplete ? undefined : upstream;
+      if (found === "unknown")
+        unlisted ??= upstream.listIsComplete ? undefined : this.#unlisted(upstream, id);
       else if (found) return this.#withUpstream(found);
     }
-    if (!unlisted) return undefined;
-    // A server without a list may still have the model: it will say.
-    const upstreamModel = id.slice(unlisted.prefix.length);
-    return { model: this.#withPrice({ ...modelOf(id, unlisted.name), upstreamModel }), upstream: unlisted };
+    return unlisted;
+  }
+
+  /** A provider that the id names comes first. */
+  #inOrderFor(id: string): readonly Upstream[] {
+    const named = this.#listing.find((upstream) => id.startsWith(`${upstream.name}/`));
+    return named ? [named, ...this.#listing.filter((upstream) => upstream !== named)] : this.#listing;
+  }
+
+  /** A server without a list may still have the model: it will say. */
+  #unlisted(upstream: Upstream, id: string): FoundModel {
+    const upstreamModel = id.startsWith(`${upstream.name}/`) ? id.slice(upstream.name.length + 1) : id;
+    return { model: this.#withPrice({ ...modelOf(id, upstream.name), upstreamModel }), upstream };
   }
 
   async #findListed(
@@ -114,6 +124,8 @@ export class ModelCatalog {
       const found = listing.models.find((model) => isCalled(model, id));
       if (found) return found;
       if (listing.failed) return "unknown";
+      if (listing.models.length === 0 && id.startsWith(`${upstream.name}/`)) return "unknown"; // it has no list
+      if (upstream.provider.isDown) return undefined;
     }
     return undefined;
   }
@@ -131,6 +143,7 @@ export class ModelCatalog {
 
   #listOf(upstream: Upstream, maxAgeMs: number, signal: AbortSignal): Promise<Listing> {
     const known = this.#lists.get(upstream.name);
+    if (known && upstream.provider.isDown) return Promise.resolve(known);
     const ageMs = known ? this.#clock.monotonicMs() - known.at : Infinity;
     if (known && ageMs < (known.failed ? RETRY_MS : maxAgeMs)) return Promise.resolve(known);
     let request = this.#inFlight.get(upstream.name);
@@ -141,7 +154,7 @@ export class ModelCatalog {
     return abortable(request, signal);
   }
 
-  async #ask({ name, provider }: Upstream, known: Listing | undefined): Promise<Listing> {
+  async #ask({ name, provider, prefix }: Upstream, known: Listing | undefined): Promise<Listing> {
     const listing: Listing = { models: known?.models ?? [], at: 0, failed: undefined };
     try {
       const listed = await provider.listModels(AbortSignal.timeout(LIST_TIMEOUT_MS));
@@ -149,14 +162,17 @@ export class ModelCatalog {
         this.#withPrice({
           ...modelOf(id, name),
           ...{ ownedBy: ownedBy === "" ? name : ownedBy, contextTokens },
+          ...(prefix === "" && { aliases: [`${name}/${id}`] }),
           ...facts,
         }),
       );
     } catch (error) {
       listing.failed =
         error instanceof TurnError ? error : new TurnError(ErrorCode.UPSTREAM_UNAVAILABLE, { cause: error });
+      // Not the cause: a peer's own words may hold what must not leave.
+      const { code, message } = listing.failed;
       this.#logger.warn(
-        { provider: name, err: listing.failed },
+        { provider: name, code: errorCodeName(code), failure: message },
         "the model provider could not list its models",
       );
     }
@@ -179,11 +195,14 @@ function isCalled({ id, aliases }: Pick<ModelConfig, "id" | "aliases">, name: st
   return id === name || aliases.includes(name);
 }
 
+/** A name belongs to the first who has it. What a server lists keeps the name with its provider. */
 function uniqueById(models: readonly ModelConfig[]): ModelConfig[] {
   const taken = new Set<string>([DEMO_MODEL_ID]);
-  return models.filter((model) => {
-    const free = !taken.has(model.id);
-    for (const name of [model.id, ...model.aliases]) taken.add(name);
-    return free;
+  return models.flatMap((model) => {
+    const [id, ...aliases] = [model.id, ...model.aliases].filter((name) => !taken.has(name));
+    const hasOwnName = id === model.id || id === `${model.provider}/${model.upstreamModel}`;
+    if (id === undefined || !hasOwnName) return [];
+    for (const name of [id, ...aliases]) taken.add(name);
+    return [id === model.id && aliases.length === model.aliases.length ? model : { ...model, id, aliases }];
   });
 }

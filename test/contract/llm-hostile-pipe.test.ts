@@ -54,8 +54,10 @@ beforeEach(async () => {
         yield messageFrame(create(StreamCompletionResponseSchema, { deltas: [...deltas] }));
     },
   });
+  const health = new HealthState();
+  health.set(true);
   server = await serveGrpc({
-    ...{ host: "127.0.0.1", port: 0, services: [binding], health: new HealthState(), logger: silentLogger },
+    ...{ host: "127.0.0.1", port: 0, services: [binding], health, logger: silentLogger },
     authenticate: () => ({ tenantId: "local", userId: "local", admin: true }),
   });
   const yaml = `

@@ -17,6 +17,7 @@ import {
   startLlmPeer,
   type LlmPeer,
 } from "../support/llm-peer.js";
+import { ManualClock } from "../support/manual-clock.js";
 import {
   answerScript,
   destroySocket,
@@ -37,13 +38,7 @@ let front: LlmPeer;
 
 beforeEach(async () => {
   upstream = await startScriptedUpstream();
-  behind = await startLlmPeer(
-    llmConfig(`
-providers: [{ name: real, api: openai-chat, baseUrl: "${upstream.url}", models: [{ id: a, contextTokens: 99, aliases: [z] }, b] }]
-routes: [{ id: arena, kind: arena, models: [a, b] }]
-prices: [{ model: a, input: 1, output: 2 }]
-limits: { llm: { retryDelayMs: 1 } }`),
-  );
+  behind = await startLlmPeer(behindConfig());
   front = await startLlmPeer(frontConfig(behind.port));
 });
 afterEach(async () => {
@@ -51,6 +46,14 @@ afterEach(async () => {
   await behind.close();
   await upstream.close();
 });
+
+function behindConfig() {
+  return llmConfig(`
+providers: [{ name: real, api: openai-chat, baseUrl: "${upstream.url}", models: [{ id: a, contextTokens: 99, aliases: [z] }, b] }]
+routes: [{ id: arena, kind: arena, models: [a, b] }]
+prices: [{ model: a, input: 1, output: 2 }]
+limits: { llm: { retryDelayMs: 1 } }`);
+}
 
 function frontConfig(port: number) {
   return llmConfig(`
@@ -147,6 +150,43 @@ test("a pipe that dies in mid-answer - cut off, what came is kept; dead - unavai
   expect(foldDeltas(await collectDeltas(front, completionRequest("pipe/a")))).toMatchObject({
     error: { code: "UPSTREAM_UNAVAILABLE" },
   });
+});
+
+test("a pipe that goes is left out within seconds, its fallback is asked at once, and it is back when it is", async () => {
+  const clock = new ManualClock();
+  const own = await startLlmPeer(frontConfig(behind.port), { clock });
+  const listed = async (): Promise<string[]> => {
+    const { models } = await own.client.unary("listModels", create(ListModelsRequestSchema), { signal });
+    return models.map(({ modelId }) => modelId);
+  };
+  /** Health is asked every two seconds of the clock; its answers take real time. */
+  const until = async (hasPipe: boolean): Promise<void> => {
+    for (;;) {
+      if ((await listed()).includes("pipe/a") === hasPipe) return;
+      clock.advance(2_000);
+    }
+  };
+  try {
+    await until(true);
+    behind.health.set(false); // it says so itself
+    await until(false);
+    expect(await listed()).toEqual(["spare", "demo"]);
+    behind.health.set(true);
+    await until(true);
+    await behind.close(); // nobody is there
+    await until(false);
+    upstream.reply(answerScript("spared"));
+    const spared = await collectDeltas(own, completionRequest("pipe/a", { fallbackModelIds: ["spare"] }));
+    expect(foldDeltas(spared)).toMatchObject({ text: "spared" });
+    expect(valueOf(spared, "attemptBoundary")).toHaveLength(1);
+    behind = await startLlmPeer(behindConfig(), { port: behind.port });
+    await until(true);
+    upstream.reply(answerScript("back"));
+    expect(foldDeltas(await collectDeltas(own, completionRequest("pipe/a")))).toMatchObject({ text: "back" });
+  } finally {
+    await own.close();
+  }
+  expect(clock.sleeping).toBe(0);
 });
 
 test("tokens and embeddings are its own", async () => {

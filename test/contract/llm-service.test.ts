@@ -660,7 +660,7 @@ models:
     );
   });
 
-  test("two providers with the same model - the first has it", async () => {
+  test("two providers with the same model - the first has it, the other's is called by its provider", async () => {
     const other = await startScriptedUpstream();
     other.setModels(["scripted-model", "only-there"]);
     const yaml = `
@@ -673,11 +673,36 @@ providers:
       async (own) => {
         expect((await list(own)).models.map(({ modelId }) => modelId)).toEqual([
           "scripted-model",
+          "two/scripted-model",
           "only-there",
           "demo",
         ]);
-        other.reply(answerScript("there"));
-        expect(await ask(own, request({ modelId: "only-there" }))).toMatchObject({ text: "there" });
+        for (const modelId of ["only-there", "two/only-there", "two/scripted-model"]) {
+          other.reply(answerScript("there"));
+          expect(await ask(own, request({ modelId }))).toMatchObject({ text: "there" });
+          expect(other.requests.at(-1)?.json?.model).toBe(modelId.replace("two/", ""));
+        }
+        upstream.reply(answerScript("here"));
+        expect(await ask(own, request({ modelId: "one/scripted-model" }))).toMatchObject({ text: "here" });
+      },
+    );
+    await other.close();
+  });
+
+  test("a server that cannot list its models, behind another - its models are called by its provider", async () => {
+    const other = await startScriptedUpstream();
+    other.setModels({ status: 404 });
+    const yaml = `
+providers:
+  - { name: one, api: openai-chat, baseUrl: "${upstream.url}" }
+  - { name: two, api: openai-chat, baseUrl: "${other.url}" }
+`;
+    await withPeer(
+      loadLlmConfig({ TURNWIRE_CONFIG: "models.yaml" }, () => yaml),
+      async (own) => {
+        other.reply(answerScript("unlisted"));
+        expect(await ask(own, request({ modelId: "two/org/any" }))).toMatchObject({ text: "unlisted" });
+        expect(other.requests.at(-1)?.json?.model).toBe("org/any");
       },
     );
     await other.close();

@@ -19,6 +19,8 @@ import { createLlmService, type LlmService } from "../../src/llm/service.js";
 export interface LlmPeer {
   readonly port: number;
   readonly service: LlmService;
+  /** What its health service says; serving at first. */
+  readonly health: HealthState;
   readonly client: GrpcClient<typeof LlmProxyService>;
   close(): Promise<void>;
 }
@@ -26,18 +28,22 @@ export interface LlmPeer {
 export interface LlmPeerOptions {
   readonly clock?: Clock;
   readonly logger?: Logger;
+  /** Default: a free one. */
+  readonly port?: number;
 }
 
 /** Serves a configuration on a free port. Waits are as long as they can be: nothing is left to chance. */
 export async function startLlmPeer(config: LlmConfig, options: LlmPeerOptions = {}): Promise<LlmPeer> {
   const { clock = systemClock, logger = silentLogger } = options;
   const service = createLlmService({ config, clock, logger, random: () => 0 });
+  const health = new HealthState();
+  health.set(true);
   const server = await serveGrpc({
     host: "127.0.0.1",
-    port: 0,
+    port: options.port ?? 0,
     services: [service],
     authenticate: () => ({ tenantId: "local", userId: "local", admin: true }),
-    health: new HealthState(),
+    health,
     logger: silentLogger,
     maxReceiveBytes: 32 * 1024 * 1024,
   });
@@ -48,6 +54,7 @@ export async function startLlmPeer(config: LlmConfig, options: LlmPeerOptions = 
   return {
     port: server.port,
     service,
+    health,
     client,
     async close() {
       client.close();

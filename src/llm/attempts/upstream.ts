@@ -54,10 +54,12 @@ export class Upstream {
   }
 
   /**
-   * A place for one attempt, with a key that was not tried if there is one. Throws UPSTREAM_UNAVAILABLE while it is left
-   * alone, OVERLOADED when too many wait, the signal's reason when it aborts. Who gets one calls `leave`, once.
+   * A place for one attempt, with a key that was not tried if there is one. Throws UPSTREAM_UNAVAILABLE while it is down
+   * or left alone, OVERLOADED when too many wait, the signal's reason when it aborts. Who gets one calls `leave`, once.
    */
   async enter(triedKeys: ReadonlySet<number>, signal: AbortSignal): Promise<Place> {
+    signal.throwIfAborted();
+    if (this.provider.isDown) throw notAnswering();
     const place = await this.#places.take(triedKeys, signal);
     const waitMs = this.#breaker.admit();
     if (waitMs === 0) return place;
@@ -86,6 +88,10 @@ export class Upstream {
   async release(): Promise<void> {
     if (--this.#users === 0) await this.provider.close();
   }
+}
+
+function notAnswering(): TurnError {
+  return new TurnError(ErrorCode.UPSTREAM_UNAVAILABLE, { details: { not_asked: "health" } });
 }
 
 /** A refusal shows that the provider lives. */

@@ -1,5 +1,5 @@
 /**
- * Another peer that serves LlmProxyService, in any language. Owns the connection to it. Its models are listed under a prefix;
+ * Another peer that serves LlmProxyService, in any language. Owns the connections to it. Its models are listed under a prefix;
  * its deltas go on as they are, but for the names of models.
  * P1 when the call's signal aborts, the peer's call is cancelled at once; its deadline travels with it. P2 every failure is
  * a delta: a status of the peer is a failure of its provider. P3 what a peer sends is bounded like an HTTP answer.
@@ -23,6 +23,7 @@ import type { PipeProviderConfig, PriceConfig } from "../config.js";
 import { errorDelta, shows } from "../deltas.js";
 import { publicText, secretsOf } from "../http/mask-secrets.js";
 import { Watchdog } from "../../lib/watchdog.js";
+import { watchPeerHealth } from "./peer-health.js";
 import type { CompletionCall, CompletionProvider, ListedModel, ProviderDeps } from "./provider.js";
 
 const LIST_TIMEOUT_MS = 5_000;
@@ -40,10 +41,17 @@ export function createPipeProvider(config: PipeProviderConfig, deps: ProviderDep
     connectWaitMs: deps.limits.connectTimeoutMs,
     logger: deps.logger,
   });
+  const health = watchPeerHealth({
+    ...{ name: config.name, addresses: config.address, token: config.keys[0] },
+    ...{ clock: deps.clock, logger: deps.logger },
+  });
   const secrets = secretsOf(config);
   const pipe: Pipe = { config, deps, client, secrets };
   return {
     name: config.name,
+    get isDown() {
+      return health.isDown;
+    },
     prepare: (call) => ({ droppedParameters: [], stream: () => streamAnswer(pipe, call) }),
     listModels: (signal) => listModels(pipe, signal),
     async embed({ inputs, model, caller, signal }) {
@@ -71,6 +79,7 @@ export function createPipeProvider(config: PipeProviderConfig, deps: ProviderDep
       return answer.tokens;
     },
     close() {
+      health.close();
       client.close();
       return Promise.resolve();
     },

@@ -44,6 +44,8 @@ export interface PreparedCompletion {
 
 export interface CompletionProvider {
   readonly name: string;
+  /** It is known not to answer at present. Default: false. */
+  readonly isDown?: boolean;
   /** Throws INVALID_ARGUMENT or NOT_BUILT, naming the field, for a call that cannot be sent. */
   prepare(call: CompletionCall): PreparedCompletion;
   /** What the provider lists, best default first. Throws the provider's failure as a TurnError. */
