@@ -27,7 +27,16 @@ export function DocumentPage({
           </header>
         )}
         {isLoading && !text && <p className="waiting-line">Reading the document</p>}
-        {text && <DocumentText text={text} offset={offset} from={at} to={undefined} hasMore={hasMore} />}
+        {text && (
+          <DocumentText
+            text={text}
+            mediaType={document?.mediaType ?? ""}
+            offset={offset}
+            from={at}
+            to={undefined}
+            hasMore={hasMore}
+          />
+        )}
         {hasMore && !isLoading && (
           <button type="button" className="button" onClick={loadMore}>
             Read on

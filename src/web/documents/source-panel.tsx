@@ -86,6 +86,7 @@ function WholeText({ documentId, document }: { readonly documentId: string; read
   return (
     <DocumentText
       text={read.text}
+      mediaType={read.document?.mediaType ?? ""}
       offset={read.offset}
       from={startChar}
       to={endChar}
