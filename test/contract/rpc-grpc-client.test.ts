@@ -77,6 +77,37 @@ test("grpc client - an abort rejects with its reason and delivers nothing more",
   await left;
 });
 
+test("grpc client - 1,500 cancelled calls leave the others alone, and those that follow", async () => {
+  const more = deferred<void>();
+  const server = await useGrpcServer([
+    chatBinding({
+      resumeTurn: async function* ({ turnId }, { signal }) {
+        yield bytesFrame(batchBytes(1));
+        await Promise.race([
+          more.promise,
+          new Promise((resolve) => signal.addEventListener("abort", resolve)),
+        ]);
+        if (turnId === "kept") yield bytesFrame(batchBytes(2));
+      },
+    }),
+  ]);
+  const client = useClient(server.address);
+  const kept = client.serverStream("resumeTurn", { turnId: "kept" }, { signal: open() });
+  await kept.next();
+  const cancelSome = async (): Promise<void> => {
+    for (let call = 0; call < 300; call++) {
+      const leaving = new AbortController();
+      const stream = client.serverStream("resumeTurn", { turnId: "t" }, { signal: leaving.signal });
+      expect((await stream.next()).done).toBe(false);
+      leaving.abort();
+    }
+  };
+  await Promise.all(Array.from({ length: 5 }, cancelSome));
+  more.resolve();
+  expect((await kept.next()).value).toMatchObject({ packets: [{ seq: 2 }] });
+  expect((await kept.next()).done).toBe(true);
+});
+
 test("grpc client - what came before a failure is delivered before it", async () => {
   const server = await useGrpcServer([
     chatBinding({

@@ -9,7 +9,7 @@
 import type { DescMethod, DescService, Message, MessageInitShape, MessageShape } from "@bufbuild/protobuf";
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import type { CallOptions, ChannelOptions, ClientReadableStream, ClientDuplexStream } from "@grpc/grpc-js";
-import { Client, Metadata, connectivityState, credentials } from "@grpc/grpc-js";
+import { Metadata, connectivityState } from "@grpc/grpc-js";
 import { isIPv4 } from "node:net";
 import {
   Health,
@@ -21,6 +21,7 @@ import { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError } from "../errors.js";
 import type { Logger } from "../log.js";
 import { abortable } from "../signals.js";
+import { GrpcLine } from "./grpc-line.js";
 import { fromGrpcError } from "./grpc-status.js";
 
 export interface GrpcClientOptions {
@@ -95,27 +96,31 @@ export function createGrpcClient<S extends DescService>(
       const method = methodOf(name);
       const bytes = encode(method, request);
       return new StreamReader(method, callOptions, async () => {
-        const client = await channels.connected(callOptions.signal);
-        return client.makeServerStreamRequest(
-          pathOf(method),
-          asBuffer,
-          asIs,
-          bytes,
-          channels.metadata(),
-          deadlineOf(callOptions),
+        const line = await channels.connected(callOptions.signal);
+        return line.carry(
+          line.client.makeServerStreamRequest(
+            pathOf(method),
+            asBuffer,
+            asIs,
+            bytes,
+            channels.metadata(),
+            deadlineOf(callOptions),
+          ),
         );
       }) as never;
     },
     bidiStream(name, requests, callOptions) {
       const method = methodOf(name);
       return new StreamReader(method, callOptions, async () => {
-        const client = await channels.connected(callOptions.signal);
-        const call = client.makeBidiStreamRequest(
-          pathOf(method),
-          asBuffer,
-          asIs,
-          channels.metadata(),
-          deadlineOf(callOptions),
+        const line = await channels.connected(callOptions.signal);
+        const call = line.carry(
+          line.client.makeBidiStreamRequest(
+            pathOf(method),
+            asBuffer,
+            asIs,
+            channels.metadata(),
+            deadlineOf(callOptions),
+          ),
         );
         void sendRequests(call, method, requests);
         return call;
@@ -135,9 +140,9 @@ export function createGrpcClient<S extends DescService>(
   };
 }
 
-/** One grpc-js client per target; several host names need several, IPv4 addresses share one with round robin. */
+/** One line per target; several host names need several, IPv4 addresses share one with round robin. */
 class Channels {
-  readonly #clients: readonly Client[];
+  #lines: readonly GrpcLine[];
   readonly #token: string | undefined;
   readonly #connectWaitMs: number;
   readonly #logger: Logger;
@@ -146,9 +151,7 @@ class Channels {
 
   constructor(service: DescService, options: GrpcClientOptions) {
     const channelOptions = channelOptionsFor(service, options);
-    this.#clients = targetsOf(options.addresses).map(
-      (target) => new Client(target, credentials.createInsecure(), channelOptions),
-    );
+    this.#lines = targetsOf(options.addresses).map((target) => new GrpcLine(target, channelOptions));
     this.#token = options.token;
     this.#connectWaitMs = options.connectWaitMs ?? 5_000;
     this.#logger = options.logger;
@@ -161,17 +164,18 @@ class Channels {
     return metadata;
   }
 
-  /** A client with a connection, in turn; waits a bounded time for one. */
-  async connected(signal: AbortSignal): Promise<Client> {
+  /** A line with a connection, in turn; waits a bounded time for one. */
+  async connected(signal: AbortSignal): Promise<GrpcLine> {
     signal.throwIfAborted();
     const start = this.#next++;
-    const inTurn = this.#clients.map((_, index) => this.#clients[(start + index) % this.#clients.length]!);
+    const lines = (this.#lines = this.#lines.map((line) => line.renewed()));
+    const inTurn = lines.map((_, index) => lines[(start + index) % lines.length]!);
     const ready = inTurn.find(
-      (client) => client.getChannel().getConnectivityState(true) === connectivityState.READY,
+      ({ client }) => client.getChannel().getConnectivityState(true) === connectivityState.READY,
     );
     if (ready) return ready;
     try {
-      return await abortable(Promise.any(inTurn.map((client) => this.#untilReady(client))), signal);
+      return await abortable(Promise.any(inTurn.map((line) => this.#untilReady(line))), signal);
     } catch (cause) {
       if (signal.aborted) throw signal.reason;
       this.#logger.warn({ peer: this.#name }, "no connection to the peer");
@@ -184,13 +188,13 @@ class Channels {
   }
 
   close(): void {
-    for (const client of this.#clients) client.close();
+    for (const { client } of this.#lines) client.close();
   }
 
-  #untilReady(client: Client): Promise<Client> {
+  #untilReady(line: GrpcLine): Promise<GrpcLine> {
     return new Promise((resolve, reject) => {
-      client.waitForReady(Date.now() + this.#connectWaitMs, (error) =>
-        error ? reject(error) : resolve(client),
+      line.client.waitForReady(Date.now() + this.#connectWaitMs, (error) =>
+        error ? reject(error) : resolve(line),
       );
     });
   }
@@ -251,21 +255,23 @@ async function callUnary(
   options: PeerCallOptions,
 ): Promise<Message> {
   const bytes = encode(method, request);
-  const client = await channels.connected(options.signal);
+  const line = await channels.connected(options.signal);
   return new Promise((resolve, reject) => {
     const settle = (error: unknown, response?: Buffer): void => {
       options.signal.removeEventListener("abort", onAbort);
       if (error || !response) reject(error ?? new TurnError(ErrorCode.INTERNAL));
       else resolveDecoded(method, response, resolve, reject);
     };
-    const call = client.makeUnaryRequest(
-      pathOf(method),
-      asBuffer,
-      asIs,
-      bytes,
-      channels.metadata(),
-      deadlineOf(options),
-      (error, response) => settle(error && fromGrpcError(error), response),
+    const call = line.carry(
+      line.client.makeUnaryRequest(
+        pathOf(method),
+        asBuffer,
+        asIs,
+        bytes,
+        channels.metadata(),
+        deadlineOf(options),
+        (error, response) => settle(error && fromGrpcError(error), response),
+      ),
     );
     const onAbort = (): void => {
       settle(options.signal.reason);
