@@ -4,6 +4,7 @@ import { isAlias, isMap, isScalar, isSeq, type Document, type LineCounter, type 
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { parseConfigDocument } from "../lib/config-document.js";
 import { TurnError } from "../lib/errors.js";
+import { withoutKeys } from "./http/mask-secrets.js";
 
 const MAX_FILE_CHARS = 1024 * 1024;
 
@@ -173,7 +174,8 @@ export class ConfigNode {
   }
 }
 
-function configError(path: string, line: number, key: string, what: string): TurnError {
+function configError(path: string, line: number, memberName: string, said: string): TurnError {
+  const [key, what] = [withoutKeys(memberName), withoutKeys(said)];
   return new TurnError(ErrorCode.INVALID_ARGUMENT, {
     message: key === "" ? `${path}:${line}: ${what}` : `${path}:${line}: ${key} ${what}`,
     details: { file: path, line: String(line), key },

@@ -6,7 +6,9 @@ import { ConfigError } from "./config.js";
 
 /** The parsed file. Throws a ConfigError when it cannot be read, is no YAML, or has a part that nobody reads. */
 export function readConfigFile(file: string): Document {
-  const fail = (line: number, what: string): ConfigError => new ConfigError(`${file}:${line}: ${what}`);
+  // Not the words themselves: a key may stand where it does not belong.
+  const fail = (line: number, what: string): ConfigError =>
+    new ConfigError(`${file}:${line}: ${what.replace(/"[^"]*"?/g, '"..."')}`);
   return parseConfigDocument(readText(file), fail).document;
 }
 

@@ -311,16 +311,25 @@ describe("turnwire lists and stop", () => {
     server.models = [
       { modelId: "demo", displayName: "Demo", isDefault: true, tools: true, demo: true },
       { modelId: "other" },
+      {
+        ...{ modelId: "wise", contextTokens: 200_000, modalities: ["image"], reasoning: true },
+        ...{ aliases: ["acme/wise", "sage"], access: { restricted: true, groups: ["staff"] } },
+        price: { currency: "EUR", inputMicrosPerMtok: "150000", outputMicrosPerMtok: "2500000" },
+      },
     ];
     server.tools = [{ toolId: "clock", name: "clock", description: "Tells\nthe time" }];
     expect((await run(server, ["sessions"])).stdout).toBe(
       "s-1   2025-11-30 10:53  running  Clocks\ns-22                             (no title)\n",
     );
-    expect((await run(server, ["models"])).stdout).toBe("*  demo   Demo  tools, demo\n   other\n");
+    expect((await run(server, ["models"])).stdout).toBe(
+      "*  demo   Demo  tools, demo\n   other\n" +
+        "   wise         200000 tokens, image, reasoning, 0.15 in, 2.5 out EUR per million tokens, restricted, also sage\n",
+    );
     expect((await run(server, ["tools"])).stdout).toBe("clock  Tells the time\n");
     expect(jsonLines((await run(server, ["models", "--json"])).stdout)).toMatchObject([
       { modelId: "demo" },
       { modelId: "other" },
+      { modelId: "wise", price: { currency: "EUR" } },
     ]);
     expect(
       jsonLines((await run(server, ["--json", "sessions", "list", "--limit", "1"])).stdout),

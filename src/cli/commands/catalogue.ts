@@ -8,7 +8,7 @@ import {
   TurnStatus,
   type Message,
 } from "../../../gen/turnwire/chat/v1/types_pb.js";
-import { ModelSchema, type Model } from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
+import { ModelSchema, type Model, type Price } from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { ToolSchema } from "../../../gen/turnwire/tool/v1/tool_service_pb.js";
 import type { StopTarget } from "../../client/index.js";
 import type { CliContext } from "../context.js";
@@ -122,14 +122,24 @@ function stopTarget(turnId: string | undefined, { session, request }: StopOption
 }
 
 function abilities(model: Model): string {
+  const aliases = model.aliases.filter((alias) => !alias.endsWith(`/${model.modelId}`)); // provider/id says nothing new
   const words = [
     model.contextTokens > 0 ? `${model.contextTokens} tokens` : "",
+    ...model.modalities,
     model.tools ? "tools" : "",
     model.reasoning ? "reasoning" : "",
     model.demo ? "demo" : "",
-    model.aliases.length > 0 ? `also ${model.aliases.join(", ")}` : "",
+    model.price ? price(model.price) : "",
+    model.access?.restricted ? "restricted" : "",
+    aliases.length > 0 ? `also ${aliases.join(", ")}` : "",
   ];
-  return words.filter(Boolean).join(", ");
+  return words.map(oneLine).filter(Boolean).join(", ");
+}
+
+/** "0.15 in, 0.6 out USD per million tokens". */
+function price({ inputMicrosPerMtok, outputMicrosPerMtok, currency }: Price): string {
+  const units = (micros: string): number => Number(micros) / 1_000_000;
+  return `${units(inputMicrosPerMtok)} in, ${units(outputMicrosPerMtok)} out ${currency} per million tokens`;
 }
 
 function author(message: Message): string {

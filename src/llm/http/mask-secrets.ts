@@ -15,6 +15,12 @@ const HEAD_CHARS = 8;
 const INVISIBLE = /[\p{Cf}\p{Default_Ignorable_Code_Point}]/gu;
 const SPACE = /[\s\p{Cc}]+/gu;
 
+/** What looks like a key wherever it stands. */
+const KEYS: readonly (readonly [RegExp, string])[] = [
+  [/\b(?:sk|pk|rk|gsk|xai|hf|key|AIza|ghp|glpat|nvapi|r8|eyJ)[-_.]?[A-Za-z0-9*_\-.]{12,}/g, "[key]"],
+  [/(?<![A-Za-z0-9])(?=[A-Za-z_\-.]*[0-9])(?=[0-9_\-.]*[A-Za-z])[A-Za-z0-9_-]{32,}(?![A-Za-z0-9])/g, "[key]"],
+];
+
 /** Patterns of things that never leave, with what stands for them. Order matters: the specific ones come first. */
 const MASKS: readonly (readonly [RegExp, string])[] = [
   [/\b[a-z][a-z0-9+.-]*:\/\/[^\s"'<>)\]]+/gi, "[address]"],
@@ -23,8 +29,7 @@ const MASKS: readonly (readonly [RegExp, string])[] = [
     /\b((?:x-)?api[-_ ]?key|authorization|token|secret|password)(["']?\s*[:=]\s*["']?)(?!\[)[^\s"',;]+/gi,
     "$1$2[key]",
   ],
-  [/\b(?:sk|pk|rk|gsk|xai|hf|key|AIza|ghp|glpat|nvapi|r8|eyJ)[-_.]?[A-Za-z0-9*_\-.]{12,}/g, "[key]"],
-  [/(?<![A-Za-z0-9])(?=[A-Za-z_\-.]*[0-9])(?=[0-9_\-.]*[A-Za-z])[A-Za-z0-9_-]{32,}(?![A-Za-z0-9])/g, "[key]"],
+  ...KEYS,
   [/\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b/g, "[address]"],
   [/\b(?:localhost|[a-z0-9-]+(?:\.[a-z0-9-]+)+):\d{2,5}\b/gi, "[address]"],
   [/[\w.+-]+@[\w-]+(?:\.[\w-]+)+/g, "[address]"],
@@ -46,6 +51,11 @@ export function publicText(text: string, secrets: readonly string[] = []): strin
   return shown.length <= MAX_PUBLIC_CHARS
     ? shown
     : `${[...shown].slice(0, MAX_PUBLIC_CHARS - 3).join("")}...`;
+}
+
+/** The text without what looks like a key: somebody may have written one where its name belongs. */
+export function withoutKeys(text: string): string {
+  return KEYS.reduce((masked, [pattern, mask]) => masked.replace(pattern, mask), text);
 }
 
 /** Headers that hold credentials by their name, wherever their value came from. */
