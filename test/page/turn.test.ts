@@ -380,7 +380,7 @@ describeInChromium("turn in the page", (browser: () => Browser) => {
 
     const found = await page.evaluate(`({
       owned: window.owned,
-      elements: document.querySelectorAll(".turn :is(img, script, iframe, svg, style, link, video, object, embed, form, base, meta)").length,
+      elements: document.querySelectorAll(".turn :is(img, script, iframe, svg:not(.icon), style, link, video, object, embed, form, base, meta)").length,
       handlers: [...document.querySelectorAll(".turn *")].filter((e) => e.getAttributeNames().some((n) => n.startsWith("on"))).length,
       links: [...document.querySelectorAll(".turn a")].map((a) => [a.protocol, a.rel, a.target]),
     })`);

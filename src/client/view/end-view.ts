@@ -33,6 +33,20 @@ const FINAL_REASONS: ReadonlySet<StopReason> = new Set([
   StopReason.ADMIN,
 ]);
 
+/** Errors that belong to one model: another may do better. */
+const ERRORS_OF_MODELS: ReadonlySet<ErrorCode> = new Set([
+  ErrorCode.RATE_LIMIT,
+  ErrorCode.OVERLOADED,
+  ErrorCode.CONTEXT_TOO_LONG,
+  ErrorCode.MODEL_NOT_FOUND,
+  ErrorCode.MODEL_REFUSAL,
+  ErrorCode.UPSTREAM_AUTH,
+  ErrorCode.UPSTREAM_REJECTED,
+  ErrorCode.UPSTREAM_STALLED,
+  ErrorCode.UPSTREAM_TRUNCATED,
+  ErrorCode.UPSTREAM_UNAVAILABLE,
+]);
+
 /** The end in words; undefined while it runs and when it completed with nothing to add. */
 export function endView(
   outcome: TurnOutcome | undefined,
@@ -49,6 +63,7 @@ export function endView(
     advice,
     retryable: error?.retryable ?? (progress !== "error" && !FINAL_REASONS.has(reason)),
     retryAfterMs: error?.retryAfterMs ?? 0,
+    isForOtherModel: error !== undefined && ERRORS_OF_MODELS.has(error.code),
   };
 }
 

@@ -147,6 +147,8 @@ export interface EndView {
   readonly retryable: boolean;
   /** Milliseconds to wait before trying again; 0 = no advice. */
   readonly retryAfterMs: number;
+  /** True if another model may do better. */
+  readonly isForOtherModel: boolean;
 }
 
 /** Something that clients are asked to do. */

@@ -56,6 +56,7 @@ describe("Announcer", () => {
       advice: "Try again.",
       retryable: true,
       retryAfterMs: 0,
+      isForOtherModel: false,
     };
     expect(announcer.next(view("running", { text: "One. " }, { text: "Two. " }))).toBe(
       "model 0: One. model 1: Two.",

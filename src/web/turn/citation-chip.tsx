@@ -1,6 +1,7 @@
 /** Numbers in a text that open their source. */
 import { Fragment, useContext, type ReactNode } from "react";
 import { CitationsContext, useTurnActions } from "./turn-actions.js";
+import { useCitationCard } from "./citation-card.js";
 import { OutsideLink } from "./markdown/outside-link.js";
 
 /** A marker whose document has no address: `[3]`, but only where the answer has such a source. */
@@ -14,18 +15,16 @@ export function CitationChip(props: {
   const { number, href } = props;
   const document = useContext(CitationsContext).get(number);
   const { onOpenCitation } = useTurnActions();
+  const open = (): void => document && onOpenCitation?.(document, number);
+  const [card, trigger] = useCitationCard(document, open);
   if (document && onOpenCitation) {
     const title = document.title || document.url || document.documentId;
     return (
       <sup className="cite">
-        <button
-          type="button"
-          title={title}
-          aria-label={`Source ${number}: ${title}`}
-          onClick={() => onOpenCitation(document, number)}
-        >
+        <button type="button" aria-label={`Source ${number}: ${title}`} onClick={open} {...trigger}>
           {number}
         </button>
+        {card}
       </sup>
     );
   }

@@ -35,18 +35,20 @@ export function DocumentItem(props: {
       ) : (
         <span className="document-title">{title}</span>
       )}
-      <span className="document-place">{placeOf(document)}</span>
+      {placeOf(document) && <span className="document-place">{placeOf(document)}</span>}
       {withSnippet && document.snippet && <p className="document-snippet">{shorten(document.snippet)}</p>}
     </li>
   );
 }
 
-function placeOf({ url, source, page }: Document): string {
-  const where = hostOf(url) || source;
+/** Where a document is from, as far as that helps: its site, its page. */
+export function placeOf({ url, source, page }: Document): string {
+  const where = hostOf(url) || (source === "upload" ? "" : source);
   return page > 0 ? `${where ? `${where}, ` : ""}page ${page}` : where;
 }
 
-function shorten(text: string): string {
+/** The beginning of a passage on one line. */
+export function shorten(text: string): string {
   const flat = text
     .slice(0, 2 * SNIPPET_CHARS)
     .replace(/\s+/g, " ")

@@ -1,6 +1,7 @@
 /** What a lane, or an agent inside a call, shows from top to bottom. */
 import { memo, type ReactNode } from "react";
 import type { GroupView, NoticeView, TextGroup } from "../../client/view.js";
+import { Icon } from "../ui/icon.js";
 import { Disclosure } from "./disclosure.js";
 import { Guard } from "./guard.js";
 import { Markdown } from "./markdown/markdown.js";
@@ -57,5 +58,11 @@ const Text = memo(function Text({ group }: { readonly group: TextGroup }): React
 
 /** A line beside the answer. */
 export function Notice({ notice }: { readonly notice: NoticeView }): ReactNode {
-  return <p className={`notice is-${notice.level}`}>{notice.text}</p>;
+  const icon = { info: "info", success: "check", warning: "warn", error: "warn" } as const;
+  return (
+    <p className={`notice is-${notice.level}`}>
+      <Icon name={icon[notice.level]} />
+      <span>{notice.text}</span>
+    </p>
+  );
 }

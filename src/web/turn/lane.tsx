@@ -55,6 +55,7 @@ export const Lane = memo(function Lane(props: {
 function StatusLine({ text }: { readonly text: string }): ReactNode {
   return (
     <p className="status" aria-hidden="true">
+      <span className="status-dots" />
       {text}
     </p>
   );

@@ -15,6 +15,8 @@ export interface TurnActions {
   readonly onPickLane?: (lane: LaneView) => void;
   /** Try again after an end that allows it. */
   readonly onRetry?: (lane: LaneView | undefined) => void;
+  /** Choose what answers instead, after an end that another model may spare. */
+  readonly onChooseModel?: () => void;
   /** One of the suggested questions was chosen. */
   readonly onFollowUp?: (text: string) => void;
 }

@@ -34,6 +34,9 @@ const PATHS = {
   warn: "M12 4.5l8.5 15h-17zM12 10v4M12 16.8h.01",
   signOut: "M10 5H5v14h5M14 8l4 4-4 4M18 12H9",
   external: "M13 5h6v6M19 5l-8 8M10 6H5v13h13v-5",
+  wrap: "M4 6h16M4 12h13a3 3 0 0 1 0 6h-4M15 15.5l-2.5 2.5 2.5 2.5M4 18h4",
+  chevron: "M6 9.5l6 6 6-6",
+  download: "M12 4v11M7 10.5l5 5 5-5M5 20h14",
   columns: "M4 5h7v14H4zM13 5h7v14h-7z",
 } as const;
 

@@ -1,5 +1,6 @@
-/** A block of code: its language, a button that copies it, the code in pieces so that a long one grows at its end only. */
+/** A block of code: its language, buttons that wrap and copy it, the code in pieces so that a long one grows at its end only. */
 import { memo, useEffect, useState, type ReactNode } from "react";
+import { Icon } from "../../ui/icon.js";
 import { highlight } from "./highlight.js";
 
 /** Lines drawn as one piece. */
@@ -13,10 +14,21 @@ export const CodeBlock = memo(function CodeBlock(props: {
   readonly language: string;
 }): ReactNode {
   const language = props.language.split(/\s/, 1)[0] ?? "";
+  const [isWrapped, setWrapped] = useState(false);
   return (
-    <div className="md-code">
+    <div className={isWrapped ? "md-code is-wrapped" : "md-code"}>
       <div className="md-code-head">
-        <span>{language || "text"}</span>
+        <span className="md-code-language">{language || "text"}</span>
+        <button
+          type="button"
+          className="md-tool"
+          aria-pressed={isWrapped}
+          title="Wrap long lines"
+          onClick={() => setWrapped(!isWrapped)}
+        >
+          <Icon name="wrap" />
+          <span className="hidden-text">Wrap long lines</span>
+        </button>
         <CopyButton text={props.code} />
       </div>
       <pre tabIndex={0} aria-label={language ? `Code, ${language}` : "Code"}>
@@ -93,8 +105,9 @@ export function CopyButton({
     }
   };
   return (
-    <button type="button" className="md-copy" onClick={() => void copy()}>
-      {outcome === "copied" ? "Copied" : outcome === "failed" ? "Copying is not allowed" : label}
+    <button type="button" className="md-tool" aria-live="polite" onClick={() => void copy()}>
+      <Icon name={outcome === "copied" ? "check" : "copy"} />
+      <span>{outcome === "copied" ? "Copied" : outcome === "failed" ? "Copying is not allowed" : label}</span>
     </button>
   );
 }
