@@ -8,9 +8,11 @@ import { SourcePanel, type OpenedSource } from "../documents/source-panel.js";
 import { Sidebar } from "../sidebar/sidebar.js";
 import { IconButton } from "../ui/icon-button.js";
 import { useObservable } from "../ui/use-observable.js";
+import { ConversationBar } from "./conversation-bar.js";
 import { ConnectionNotice } from "./connection-notice.js";
 import { usePage } from "./page-context.js";
 import { go, replaceRoute, sessionHash, useRoute, type Route } from "./router.js";
+import { useDocumentTitle } from "./use-document-title.js";
 import { ShortcutsDialog, useShortcuts } from "./shortcuts.js";
 
 export function Shell() {
@@ -58,7 +60,9 @@ export function Shell() {
 
   const sessionId = conversation.name.startsWith("new-") ? "" : conversation.name;
   const session = useMemo(() => (sessionId ? page.open(sessionId) : undefined), [page, sessionId]);
-  useTitle(route, sessionId);
+  const item = useObservable(page.sessions.view).items.find((each) => each.sessionId === sessionId);
+  const isInDocuments = route.page === "documents" || route.page === "document";
+  useDocumentTitle(isInDocuments ? "Documents" : item?.title, item?.isRunning === true);
 
   return (
     <div className={`shell ${isSidebarOpen ? "has-sidebar" : ""} ${source ? "has-panel" : ""}`}>
@@ -92,7 +96,9 @@ export function Shell() {
             aria-expanded={isSidebarOpen}
             onClick={() => setSidebarOpen(!isSidebarOpen)}
           />
-          <TopTitle route={route} sessionId={sessionId} />
+          {session && !isInDocuments && item?.title && (
+            <ConversationBar session={session} title={item.title} />
+          )}
         </header>
         <ConnectionNotice />
         {route.page === "documents" && <DocumentsPage />}
@@ -136,24 +142,6 @@ function useConversationName(route: Route): { readonly name: string; readonly st
 function unsentConversation(page: ReturnType<typeof usePage>): string | undefined {
   return page.outbox.entries.get().findLast(({ conversation }) => conversation.startsWith("new-"))
     ?.conversation;
-}
-
-function TopTitle({ route, sessionId }: { readonly route: Route; readonly sessionId: string }) {
-  const { sessions } = usePage();
-  const { items } = useObservable(sessions.view);
-  const title = items.find((item) => item.sessionId === sessionId)?.title ?? "";
-  const text = route.page === "documents" || route.page === "document" ? "" : title;
-  return text ? <h1 className="top-title">{text}</h1> : null;
-}
-
-function useTitle(route: Route, sessionId: string): void {
-  const { sessions } = usePage();
-  const { items } = useObservable(sessions.view);
-  const title = items.find((item) => item.sessionId === sessionId)?.title;
-  const name = route.page === "documents" || route.page === "document" ? "Documents" : title;
-  useEffect(() => {
-    document.title = name ? `${name} – Turnwire` : "Turnwire";
-  }, [name]);
 }
 
 function skipTo(event: { preventDefault(): void }, main: HTMLElement | null): void {

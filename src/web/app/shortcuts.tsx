@@ -14,6 +14,7 @@ const MOD = isMac ? "⌘" : "Ctrl";
 export const SHORTCUTS: readonly Shortcut[] = [
   { keys: ["Enter"], text: "Send the message" },
   { keys: ["Shift", "Enter"], text: "Start a new line" },
+  { keys: ["↑"], text: "Edit the last question, in an empty field" },
   { keys: ["Esc"], text: "Stop the answer, close what is open" },
   { keys: [MOD, "Shift", "O"], text: "New conversation" },
   { keys: [MOD, "K"], text: "Search in all messages" },

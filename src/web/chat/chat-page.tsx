@@ -11,6 +11,8 @@ import type { TurnActions } from "../turn/turn-actions.js";
 import { Icon } from "../ui/icon.js";
 import { IconButton } from "../ui/icon-button.js";
 import { ErrorNotice } from "../ui/notice.js";
+import { saveFile } from "../ui/save-file.js";
+import { Skeleton } from "../ui/skeleton.js";
 import { useObservable } from "../ui/use-observable.js";
 import { useToast } from "../ui/toast.js";
 import { Answer } from "./answer.js";
@@ -20,6 +22,7 @@ import { ModelButton } from "./model-button.js";
 import { SettingsDialog } from "./settings-dialog.js";
 import { useStickToBottom } from "./stick-to-bottom.js";
 import { useChatSettings } from "./use-chat-settings.js";
+import { ToEnd } from "./to-end.js";
 import { PendingMessage, UserMessage } from "./user-message.js";
 
 export interface ChatPageProps {
@@ -93,7 +96,7 @@ export function ChatPage({ conversation, session, messageId, onOpenDocument }: C
     <div className="chat">
       <div className="chat-scroll" ref={scroller} tabIndex={-1}>
         <div className="chat-column" ref={content}>
-          {view.state === "loading" && <p className="waiting-line">Loading the conversation</p>}
+          {view.state === "loading" && <Skeleton lines={6} label="Loading the conversation" />}
           {view.state === "missing" && <MissingSession />}
           {view.state === "failed" && view.error && (
             <ErrorNotice error={explainError(view.error)}>
@@ -155,9 +158,7 @@ export function ChatPage({ conversation, session, messageId, onOpenDocument }: C
         </div>
       </div>
       <div className="chat-foot">
-        {!isAtEnd && (
-          <IconButton icon="arrowDown" label="Go to the newest" className="to-end" onClick={toEnd} />
-        )}
+        {!isAtEnd && <ToEnd isWriting={isBusy} onClick={toEnd} />}
         <Composer
           conversation={conversation}
           blocked={blockedReason(view, link.kind)}
@@ -165,7 +166,11 @@ export function ChatPage({ conversation, session, messageId, onOpenDocument }: C
           onSend={(text) => send(text, { case: "end" })}
           onStop={stop}
         >
-          <ModelButton settings={settings} catalogue={catalogue} onClick={() => setSettingsOpen(true)} />
+          <ModelButton
+            settings={settings}
+            catalogue={catalogue}
+            onSave={(next) => attempt(saveSettings(next))}
+          />
           <IconButton icon="sliders" label="Conversation settings" onClick={() => setSettingsOpen(true)} />
         </Composer>
       </div>
@@ -213,23 +218,20 @@ function useTurnActionsOf(deps: {
     () => ({
       onOpenCitation: onOpenDocument,
       onOpenDocument,
-      onOpenFile: (fileId, name) => void saveFile(client.downloadFile(fileId), name),
+      onOpenFile: (fileId, name) => void downloadFile(client.downloadFile(fileId), name),
       onPickLane: ({ messageId }) => select(messageId),
       onRetry: (lane) => lane && regenerate(lane.messageId),
+      onChooseModel: () => document.getElementById("choose-model")?.click(),
       onFollowUp: (text) => send(text, { case: "end" }),
     }),
     [send, select, regenerate, onOpenDocument, client],
   );
 }
 
-async function saveFile(parts: AsyncIterable<Uint8Array>, name: string): Promise<void> {
+async function downloadFile(parts: AsyncIterable<Uint8Array>, name: string): Promise<void> {
   const pieces: BlobPart[] = [];
   for await (const part of parts) pieces.push(part as Uint8Array<ArrayBuffer>);
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob(pieces, { type: "application/octet-stream" }));
-  link.download = name || "file";
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+  saveFile(pieces, name || "file");
 }
 
 /** Brings a message into view once, when an address names it; also one of another branch. */

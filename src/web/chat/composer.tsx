@@ -57,6 +57,11 @@ export function Composer(props: ComposerProps) {
     documents.clear();
   };
   const onKeyDown = (event: KeyboardEvent): void => {
+    if (event.key === "ArrowUp" && text === "") {
+      event.preventDefault();
+      [...document.querySelectorAll<HTMLElement>(".edit-question")].at(-1)?.click();
+      return;
+    }
     if (event.key !== "Enter" || event.shiftKey || event.nativeEvent.isComposing) return;
     event.preventDefault();
     send();

@@ -1,5 +1,6 @@
 /** What the user has said, with its edited versions; and what is still on its way. */
 import { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
+import { timestampDate, type Timestamp } from "@bufbuild/protobuf/wkt";
 import { useEffect, useRef, useState } from "react";
 import type { Message } from "../../../gen/turnwire/chat/v1/types_pb.js";
 import { explainError } from "../../client/explain-error.js";
@@ -37,6 +38,7 @@ export function UserMessage({ message, versions, onSelect, onEdit, isBusy }: Use
     <div className="user-message">
       <Bubble text={input?.text ?? ""} names={input?.attachments.map(({ name }) => name) ?? []} />
       <div className="message-actions">
+        {message.createTime && <AskedAt time={message.createTime} />}
         {versions.length > 1 && (
           <VersionSwitcher
             what="question"
@@ -49,12 +51,26 @@ export function UserMessage({ message, versions, onSelect, onEdit, isBusy }: Use
         <IconButton
           small
           icon="edit"
+          className="edit-question"
           label="Edit the question"
           onClick={() => setEditing(true)}
           disabled={isBusy}
         />
       </div>
     </div>
+  );
+}
+
+/** When it was asked: the hour, and the day too if it was not today. */
+function AskedAt({ time }: { readonly time: Timestamp }) {
+  const date = timestampDate(time);
+  const isToday = date.toDateString() === new Date().toDateString();
+  return (
+    <time className="asked-at" dateTime={date.toISOString()} title={date.toLocaleString()}>
+      {isToday
+        ? date.toLocaleTimeString(undefined, { timeStyle: "short" })
+        : date.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" })}
+    </time>
   );
 }
 

@@ -6,6 +6,7 @@ import { go, sessionHash } from "../app/router.js";
 import { ConfirmDialog } from "../ui/dialog.js";
 import { IconButton } from "../ui/icon-button.js";
 import { useToast } from "../ui/toast.js";
+import { TitleForm } from "./title-form.js";
 
 export interface SessionRowProps {
   readonly item: SessionItem;
@@ -69,44 +70,5 @@ export function SessionRow({ item, isCurrent, onChosen }: SessionRowProps) {
         />
       )}
     </li>
-  );
-}
-
-const MAX_TITLE = 200;
-
-function TitleForm(props: {
-  readonly title: string;
-  readonly onSave: (title: string) => void;
-  readonly onCancel: () => void;
-}) {
-  const { title, onSave, onCancel } = props;
-  const [text, setText] = useState(title);
-  const save = (): void => {
-    const next = text.trim();
-    if (next && next !== title) onSave(next);
-    else onCancel();
-  };
-  return (
-    <form
-      className="title-form"
-      onSubmit={(event) => {
-        event.preventDefault();
-        save();
-      }}
-    >
-      <input
-        className="field"
-        aria-label="Title of the conversation"
-        value={text}
-        maxLength={MAX_TITLE}
-        autoFocus
-        onFocus={(event) => event.target.select()}
-        onChange={(event) => setText(event.target.value)}
-        onBlur={save}
-        onKeyDown={(event) => {
-          if (event.key === "Escape") onCancel();
-        }}
-      />
-    </form>
   );
 }

@@ -7,6 +7,7 @@ import type { Route } from "../app/router.js";
 import { Icon } from "../ui/icon.js";
 import { IconButton } from "../ui/icon-button.js";
 import { ErrorNotice } from "../ui/notice.js";
+import { Skeleton } from "../ui/skeleton.js";
 import { useObservable } from "../ui/use-observable.js";
 import { signIn } from "../data/account.js";
 import { groupByDay } from "./group-by-day.js";
@@ -89,7 +90,7 @@ function Sessions({ current, onChosen }: { readonly current: string; readonly on
   const { sessions } = usePage();
   const view = useObservable(sessions.view);
   const list = useRef<HTMLDivElement>(null);
-  if (view.state === "loading") return <p className="list-note">Loading</p>;
+  if (view.state === "loading") return <Skeleton lines={5} label="Loading the conversations" />;
   if (view.state === "failed" && view.error) {
     return (
       <ErrorNotice error={explainError(view.error)}>
