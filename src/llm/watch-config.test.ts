@@ -1,4 +1,4 @@
-import { mkdtempSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
@@ -92,6 +92,45 @@ test("W2 a file that cannot be looked at is a state like any other: said once, a
   write("e");
   await look();
   expect([models(), said]).toEqual([["e"], [false, true]]);
+});
+
+test("W2 a mounted ConfigMap: the file is a link through ..data, which is swapped for another folder", async () => {
+  const mount = mkdtempSync(path.join(os.tmpdir(), "turnwire-mount-"));
+  const yaml = (model: string): string =>
+    `providers: [{ name: p, api: openai-chat, baseUrl: "http://127.0.0.1:1", models: [${model}] }]`;
+  /** As the kubelet does it: a new folder, a new link beside, and the link renamed over the old one. */
+  const publish = (version: string, model: string): void => {
+    mkdirSync(path.join(mount, version));
+    writeFileSync(path.join(mount, version, "models.yaml"), yaml(model));
+    symlinkSync(version, path.join(mount, "..data_tmp"));
+    renameSync(path.join(mount, "..data_tmp"), path.join(mount, "..data"));
+  };
+  publish("..v1", "one");
+  const mounted = path.join(mount, "models.yaml");
+  symlinkSync(path.join("..data", "models.yaml"), mounted);
+  const load = (): LlmConfig => loadLlmConfig({ TURNWIRE_CONFIG: mounted });
+  watch.close();
+  watch = watchConfig({
+    ...{ load, clock, logger: silentLogger, files: load().files, intervalMs: INTERVAL_MS },
+    apply: (config) => applied.push(config),
+    said: (inUse) => said.push(inUse),
+  });
+  await look();
+  publish("..v2", "two");
+  rmSync(path.join(mount, "..v1"), { recursive: true });
+  await look();
+  await look();
+  expect([models(), said]).toEqual([["two"], [true]]);
+  rmSync(mount, { recursive: true });
+});
+
+test("W1 a file that is half written when it is read - the old one stays until it is whole", async () => {
+  writeFileSync(file, "providers: [{ name: p, api: openai-chat, base");
+  await look();
+  expect([models(), said]).toEqual([[], [false]]);
+  write("whole");
+  await look();
+  expect([models(), said]).toEqual([["whole"], [false, true]]);
 });
 
 test("reload reads at once, changed or not; a closed watch looks no more", async () => {

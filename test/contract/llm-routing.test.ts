@@ -494,6 +494,121 @@ describe("access, prices, plain calls", () => {
   });
 });
 
+/** What a line of the books holds. */
+function factsOf(line: string): Record<string, unknown> {
+  return (JSON.parse(line) as [Record<string, unknown>])[0];
+}
+
+describe("conservation of usage (I18)", () => {
+  test("random failures, retries and fallbacks - the sum of the attempts is what the upstreams told, and what the books say", async () => {
+    const lines: string[] = [];
+    const peer = await peerWith(
+      config(
+        "prices: [{ model: a, input: 2, output: 3 }, { model: b, input: 5, output: 7 }, { model: c, input: 11, output: 13 }]",
+        ", limits: { breakerFailures: 0 }",
+        ", maxRetries: 1",
+      ),
+      { logger: logTo(lines) },
+    );
+    let seed = 5;
+    const random = (below: number): number => (seed = (seed * 48_271) % 2_147_483_647) % below;
+    /** What was told by who was asked, per call. */
+    let told: { input: number; output: number }[] = [];
+    const script = (): Script => {
+      const [input, output] = [1 + random(1_000), 100 + random(1_000)];
+      const usage = { prompt_tokens: input, completion_tokens: output, total_tokens: input + output };
+      const reports = send(`data: ${JSON.stringify({ choices: [], usage })}\n\n`);
+      switch (random(5)) {
+        case 0:
+          return never200; // it never began
+        case 1:
+          return [destroySocket];
+        case 2: // paid for, and taken back
+          told.push({ input, output });
+          return [
+            ...reasoningChunks("hm"),
+            reports,
+            send(`data: {"error":{"message":"overloaded"}}\n\n`),
+            end,
+          ];
+        default:
+          told.push({ input, output });
+          return [...textChunks("fine"), finishChunks("stop")[0]!, reports, send("data: [DONE]\n\n"), end];
+      }
+    };
+    first.replyWith(script);
+    second.replyWith(script);
+    const sumOf = (all: readonly number[]): number => all.reduce((sum, each) => sum + each, 0);
+    for (let call = 0; call < 60; call++) {
+      told = [];
+      lines.length = 0;
+      const deltas = await collectDeltas(peer, completionRequest("a", { fallbackModelIds: ["b", "c"] }));
+      const newest = new Map(
+        deltas.flatMap(({ delta }) =>
+          delta.case === "usage" ? [[delta.value.attempt, delta.value.usage!]] : [],
+        ),
+      );
+      const attempts = [...newest.values()];
+      expect(sumOf(attempts.map(({ inputTokens }) => inputTokens))).toBe(
+        sumOf(told.map(({ input }) => input)),
+      );
+      expect(sumOf(attempts.map(({ outputTokens }) => outputTokens))).toBe(
+        sumOf(told.map(({ output }) => output)),
+      );
+      const books = lines.map(factsOf);
+      const booked = (name: string): number => sumOf(books.map((line) => Number(line[name] ?? 0)));
+      expect(booked("inputTokens")).toBe(sumOf(attempts.map(({ inputTokens }) => inputTokens)));
+      expect(booked("outputTokens")).toBe(sumOf(attempts.map(({ outputTokens }) => outputTokens)));
+      expect(booked("costMicros")).toBe(sumOf(attempts.map(({ costMicros }) => Number(costMicros))));
+      expect(deltas.at(-1)?.delta.case).toMatch(/^(?:finish|error)$/);
+    }
+  });
+
+  test("an answer that is stopped, and one whose upstream breaks off - booked, estimated and marked", async () => {
+    const lines: string[] = [];
+    const peer = await peerWith(config(), { logger: logTo(lines) });
+    first.reply([...textChunks("one two three four"), gate("stopped"), never]);
+    const leaving = new AbortController();
+    const call = collectDeltas(peer, completionRequest("a"), leaving.signal);
+    await first.reached("stopped");
+    leaving.abort(new Error("stopped"));
+    await expect(call).rejects.toThrow("stopped");
+    await first.requests.at(-1)!.closed;
+    first.reply([...textChunks("one two three four"), destroySocket]);
+    const cut = foldDeltas(await collectDeltas(peer, completionRequest("a")));
+    expect(cut.usage).toMatchObject({ output: 5 });
+    await expect.poll(() => lines.length).toBe(2);
+    for (const line of lines) expect(factsOf(line)).toMatchObject({ outputTokens: 5, estimated: true });
+  });
+});
+
+describe("reload", () => {
+  test("20 running streams survive ten changes, their own model's removal too; then it is gone", async () => {
+    const peer = await peerWith(config());
+    first.replyWith(() => [
+      ...textChunks("before "),
+      gate("go on"),
+      ...textChunks("after"),
+      ...finishChunks("stop"),
+    ]);
+    const asked = since(first);
+    const calls = Array.from({ length: 20 }, () => collectDeltas(peer, completionRequest("a")));
+    await expect.poll(() => asked().length, { timeout: 20_000 }).toBe(20);
+    for (let change = 0; change < 10; change++) {
+      const models = change % 2 === 0 ? "[other]" : `[extra-${change}]`;
+      peer.service.reload(
+        llmConfig(`providers: [{ name: one, api: openai-chat, baseUrl: "${first.url}", models: ${models} }]`),
+      );
+    }
+    await expect(collectDeltas(peer, completionRequest("a"))).rejects.toMatchObject({
+      code: ErrorCode.MODEL_NOT_FOUND,
+    });
+    first.open("go on");
+    for (const deltas of await Promise.all(calls))
+      expect(foldDeltas(deltas)).toMatchObject({ text: "before after", finish: "stop", error: undefined });
+  });
+});
+
 describe("secrets", () => {
   const key = KEYS.KEY_A;
   const forms = [
