@@ -79,13 +79,14 @@ export class AnswerWriter {
   text(text: string, out: CompletionDelta[]): void {
     const joined = this.#text.push(text);
     if (joined === "") return;
-    if (this.#tags) this.#tagged(this.#tags.push(joined), out);
-    else this.#addText(joined, out);
+    if (this.#open === "reasoning") this.#releaseReasoning(out);
+    this.#addAnswer(joined, out);
   }
 
   /** Reasoning that the server marked as such: it does not write it into the text as well. */
   reasoning(text: string, summary: boolean, out: CompletionDelta[]): void {
     if (text === "") return;
+    this.#releaseText(out);
     if (this.#tags) this.#tagged(this.#tags.structured(), out);
     this.#addReasoning(text, summary, out);
   }
@@ -132,17 +133,18 @@ export class AnswerWriter {
 
   /** The end of the answer: everything that was held back, then the last delta of each call. */
   end(callsEnd: CallsEnd, out: CompletionDelta[]): SettledCalls {
-    const text = this.#text.flush();
-    if (this.#tags) this.#tagged([...this.#tags.push(text), ...this.#tags.end()], out);
-    else if (text !== "") this.#addText(text, out);
-    const reasoning = this.#reasoning.flush();
-    if (reasoning !== "" && this.#open === "reasoning") out.push(reasoningDelta(this.#openIndex, reasoning));
+    this.#releaseHeld(out);
     const refusal = this.#refusal.flush();
     if (refusal !== "") out.push(refusalDelta(refusal));
     if (this.sources.waiting) this.sources.flush(this.#textIndex, out);
     const calls = this.#calls.settle(callsEnd);
     out.push(...calls.deltas);
     return calls;
+  }
+
+  #addAnswer(text: string, out: CompletionDelta[]): void {
+    if (this.#tags) this.#tagged(this.#tags.push(text), out);
+    else this.#addText(text, out);
   }
 
   #tagged(pieces: readonly TaggedPiece[], out: CompletionDelta[]): void {
@@ -180,20 +182,22 @@ export class AnswerWriter {
 
   #closeBlock(out: CompletionDelta[]): void {
     if (this.#open === "call") this.#calls.announceAll(out);
-    this.#releaseHalves(out);
   }
 
-  /** What may have become a tag comes before what follows it. */
+  /** What was held back, as half a character or what may have become a tag, comes before what follows it. */
   #releaseHeld(out: CompletionDelta[]): void {
+    this.#releaseText(out);
     if (this.#tags) this.#tagged(this.#tags.end(), out);
-    this.#releaseHalves(out);
+    this.#releaseReasoning(out);
   }
 
-  /** Halves of characters that never found their mate, in the block they belong to. */
-  #releaseHalves(out: CompletionDelta[]): void {
-    const text = this.#text.flush();
-    if (text !== "" && this.#open === "text") out.push(contentDelta(this.#openIndex, text));
-    const reasoning = this.#reasoning.flush();
-    if (reasoning !== "" && this.#open === "reasoning") out.push(reasoningDelta(this.#openIndex, reasoning));
+  #releaseText(out: CompletionDelta[]): void {
+    const half = this.#text.flush();
+    if (half !== "") this.#addAnswer(half, out);
+  }
+
+  #releaseReasoning(out: CompletionDelta[]): void {
+    const half = this.#reasoning.flush();
+    if (half !== "" && this.#open === "reasoning") out.push(reasoningDelta(this.#openIndex, half));
   }
 }
