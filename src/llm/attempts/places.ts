@@ -1,7 +1,8 @@
 /**
  * How much one provider is asked at once, and with which key. Owns the places of one provider: those taken, those waiting.
  * P1 never more calls than `maxConcurrent`, nor than `maxConcurrentPerKey` with one key. P2 who waits is served in order, for
- * `queueTimeoutMs` at most, and at most `maxQueued` wait; who leaves stops waiting at once. P3 a key that rests is not used.
+ * `queueTimeoutMs` at most, and at most `maxQueued` wait; who leaves stops waiting at once. P3 a key that rests is not used; when
+ * its rest is over, those who wait get it. P4 nobody waits for a place that is free to him.
  */
 import { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
 import type { Clock } from "../../lib/clock.js";
@@ -45,6 +46,8 @@ export class Places {
   readonly #waiters = new Set<Waiter>();
   #taken = 0;
   #next = 0;
+  /** Ends the wait for the next key whose rest is over. */
+  #restWatch: AbortController | undefined;
 
   constructor(keys: readonly string[], limits: PlaceLimits, clock: Clock) {
     const list = keys.length === 0 ? [undefined] : keys;
@@ -92,6 +95,7 @@ export class Places {
     key.reason = reason;
     const resting = this.#allRest();
     if (resting) for (const waiter of [...this.#waiters]) waiter.fail(resting);
+    this.#watchRest();
   }
 
   #usable(): KeyState[] {
@@ -136,13 +140,36 @@ export class Places {
     };
   }
 
-  /** Gives free places to those who wait. */
+  /** Gives free places to those who wait, in order; who waits for another key than the free one is passed over. */
   #serve(): void {
     for (const waiter of [...this.#waiters]) {
+      if (!this.#hasRoom()) return;
       const place = this.#tryTake(waiter.avoid);
-      if (!place) return;
-      waiter.take(place);
+      if (place) waiter.take(place);
     }
+  }
+
+  #hasRoom(): boolean {
+    const { maxConcurrent, maxConcurrentPerKey } = this.#limits;
+    return this.#taken < maxConcurrent && this.#usable().some(({ taken }) => taken < maxConcurrentPerKey);
+  }
+
+  /** While somebody waits, the end of each rest is a chance for him. */
+  #watchRest(): void {
+    this.#restWatch?.abort();
+    this.#restWatch = undefined;
+    if (this.#waiters.size === 0) return;
+    const nowMs = this.#clock.monotonicMs();
+    const ends = this.#keys.map(({ restsUntilMs }) => restsUntilMs).filter((endMs) => endMs > nowMs);
+    if (ends.length === 0) return;
+    const watch = (this.#restWatch = new AbortController());
+    this.#clock.sleep(Math.min(...ends) - nowMs, watch.signal).then(
+      () => {
+        this.#serve();
+        this.#watchRest();
+      },
+      () => undefined, // nobody waits any more, or another rest ends first
+    );
   }
 
   #wait(avoid: ReadonlySet<number>, signal: AbortSignal): Promise<Place> {
@@ -152,6 +179,7 @@ export class Places {
         if (!this.#waiters.delete(waiter)) return false;
         signal.removeEventListener("abort", onAbort);
         settled.abort();
+        if (this.#waiters.size === 0) this.#watchRest();
         return true;
       };
       const waiter: Waiter = {
@@ -162,6 +190,7 @@ export class Places {
       const onAbort = (): void => waiter.fail(signal.reason);
       signal.addEventListener("abort", onAbort, { once: true });
       this.#waiters.add(waiter);
+      this.#watchRest();
       this.#clock.sleep(this.#limits.queueTimeoutMs, settled.signal).then(
         () => waiter.fail(overloaded("the wait for a free place was too long")),
         () => undefined, // settled before that
