@@ -17,7 +17,7 @@ import {
 
 const postgres = usePostgres();
 const stores = useStore(postgres);
-const NO_FILTER = { ancestorsOf: "", childrenOf: "" };
+const NO_FILTER = { ancestorsOf: "", childrenOf: "", newestFirst: false };
 
 function user(name: string): typeof ALICE {
   return { tenantId: "acme", userId: name, admin: false };
@@ -180,19 +180,19 @@ describe("messages", () => {
     expect(await list(NO_FILTER)).toEqual(
       [first, second, beside].flatMap((turn) => [turn.userMessageId, turn.lanes[0]!.messageId]),
     );
-    expect(await list({ ancestorsOf: beside.userMessageId, childrenOf: "" })).toEqual([
+    expect(await list({ ...NO_FILTER, ancestorsOf: beside.userMessageId })).toEqual([
       first.userMessageId,
       firstAnswer,
       beside.userMessageId,
     ]);
-    expect(await list({ ancestorsOf: "", childrenOf: firstAnswer })).toEqual([
+    expect(await list({ ...NO_FILTER, childrenOf: firstAnswer })).toEqual([
       second.userMessageId,
       beside.userMessageId,
     ]);
     expect(
       await stores.store.listMessages(ALICE, session.sessionId, FIRST_PAGE, {
+        ...NO_FILTER,
         ancestorsOf: newId(),
-        childrenOf: "",
       }),
     ).toBeUndefined();
 

@@ -24,6 +24,7 @@ export interface TestServer {
   readonly origin: string;
   readonly upstream: ScriptedUpstream;
   readonly process: TurnwireProcess;
+  readonly databaseUrl: string;
   /** Kills the server as a crash would. */
   kill9(): Promise<void>;
   /** Starts it again: same port, same data. */
@@ -75,6 +76,9 @@ export function useServer(options: TestServerOptions = {}): TestServer {
     },
     get process() {
       return running;
+    },
+    get databaseUrl() {
+      return postgres.url;
     },
     kill9: () => running.kill9(),
     restart: start,

@@ -3,7 +3,7 @@
  * which branch is shown; publishes a value that changes whenever something visible did.
  *
  * C1 what the user sees never goes back: an answer that was watched stays as it was watched until its stored form is the
- * same. C2 whatever may have been missed (a lost connection, an unknown turn) is read anew, never guessed. C3 reads are
+ * same, or better: a turn that the service does not name for a moment stays too. C2 whatever may have been missed (a lost connection, an unknown turn) is read anew, never guessed. C3 reads are
  * shared: one at a time, and one more if something happened meanwhile.
  */
 import type { Client } from "@connectrpc/connect";
@@ -63,7 +63,9 @@ export interface ConversationDeps {
 
 /** Reads at the same time, of what a page of messages leaves out. */
 const MAX_READS = 4;
-const MAX_PAGE_SIZE = 1_000;
+/** Messages of a page when the reader scrolls up, and when a message far up is looked for. */
+const PAGE_SIZE = 50;
+const MAX_PAGE_SIZE = 200;
 
 const EMPTY: ConversationView = {
   state: "loading",
@@ -92,7 +94,6 @@ export class Conversation {
   readonly #undo: (() => void)[] = [];
   #session: Session | undefined;
   #leafId = "";
-  #hasMore = false;
   #reading: Promise<void> | undefined;
   #readAgain = false;
   #readingOlder: Promise<void> | undefined;
@@ -154,27 +155,48 @@ export class Conversation {
     }
   }
 
-  /** Reads the older messages of the branch; another call meanwhile is the same one. */
-  loadOlder(): Promise<void> {
-    this.#readingOlder ??= this.#readOlder().finally(() => (this.#readingOlder = undefined));
+  /** Reads the next older messages of the branch; another call meanwhile is the same one. */
+  loadOlder(pageSize = PAGE_SIZE): Promise<void> {
+    this.#readingOlder ??= this.#readOlder(pageSize).finally(() => (this.#readingOlder = undefined));
     return this.#readingOlder;
   }
 
-  /** The service gives a branch from its root on: only the whole of it joins what is shown. */
-  async #readOlder(): Promise<void> {
-    const ancestorsOf = this.view.get().exchanges[0]?.user.messageId;
-    if (!ancestorsOf || !this.#hasMore) return;
-    const { sessionId } = this;
-    const { signal } = this.#abort;
-    for (let pageToken = ""; ;) {
-      const query = { sessionId, ancestorsOf, pageToken, pageSize: MAX_PAGE_SIZE };
-      const page = await this.#deps.api.listMessages(query, { signal });
-      this.#tree.add(page.messages);
-      pageToken = page.nextPageToken;
-      if (!pageToken) break;
+  /** Makes a message one of those shown, however far up or on whichever branch it is. False: it is not there. */
+  async reveal(messageId: string): Promise<boolean> {
+    await this.#reading;
+    if (!this.#isShown(messageId)) await this.select(messageId);
+    while (!this.#isShown(messageId)) {
+      const before = this.#oldest()?.messageId;
+      await this.loadOlder(MAX_PAGE_SIZE);
+      if (this.#oldest()?.messageId === before) return false;
     }
-    this.#hasMore = false;
+    return true;
+  }
+
+  #isShown(messageId: string): boolean {
+    const message = this.#tree.get(messageId);
+    if (!message) return false;
+    const path = this.#tree.path(this.#leafId);
+    // of an answer with several lanes, one is on the branch and all are shown
+    return path.some(
+      (each) => each.messageId === messageId || (message.answer && each.turnId === message.turnId),
+    );
+  }
+
+  /** The oldest message of the branch that is known; what is above it has not been read. */
+  #oldest(): Message | undefined {
+    return this.#tree.path(this.#leafId)[0];
+  }
+
+  async #readOlder(pageSize: number): Promise<void> {
+    const oldest = this.#oldest();
+    if (!oldest?.parentMessageId) return;
+    const query = { sessionId: this.sessionId, ancestorsOf: oldest.messageId, newestFirst: true, pageSize };
+    const { signal } = this.#abort;
+    const page = await this.#deps.api.listMessages(query, { signal });
+    this.#tree.add(page.messages);
     this.#publish();
+    await this.#complete(signal);
   }
 
   async #read(): Promise<void> {
@@ -194,17 +216,21 @@ export class Conversation {
     const reply = await api.getSession({ sessionId: this.sessionId }, { signal });
     const session = reply.session!;
     this.#session = session;
-    this.#hasMore = reply.hasMore && this.#tree.size <= reply.mainline.length;
     this.#tree.add(reply.mainline);
     const wasRunning = this.#running.size > 0;
     this.#running.clear();
     for (const { turnId } of session.activeTurns) if (!this.#ended.has(turnId)) this.#running.add(turnId);
     for (const turn of session.activeTurns) this.#follow(turn.turnId);
     this.#show(this.#leafOf(session));
+    await this.#complete(signal);
+    if (wasRunning && this.#running.size === 0) onTurnEnded();
+  }
+
+  /** Reads what the pages have left out. */
+  async #complete(signal: AbortSignal): Promise<void> {
     await Promise.all(this.#tree.withUnknownAnswers(this.#leafId).map((id) => this.#readAnswers(id, signal)));
     await this.#readCutAnswers(signal);
     this.#publish();
-    if (wasRunning && this.#running.size === 0) onTurnEnded();
   }
 
   /** All answers to a message. */
@@ -307,7 +333,12 @@ export class Conversation {
 
   #onView(turn: LiveTurn): void {
     if (turn.isEnded) this.#onEnded(turn.turnId);
-    this.#publish();
+    const view = this.view.get();
+    const at = view.exchanges.findLastIndex(({ turn: shown }) => shown && shown.turnId === turn.turnId);
+    const exchange = view.exchanges[at];
+    if (turn.isEnded || !exchange?.isRunning) return this.#publish();
+    // once per frame, however long the conversation is
+    this.view.set({ ...view, exchanges: view.exchanges.with(at, { ...exchange, turn: turn.view }) });
   }
 
   #onEnded(turnId: string): void {
@@ -374,7 +405,7 @@ export class Conversation {
       session: this.#session,
       exchanges: keepSame(this.view.get().exchanges, exchanges),
       runningTurnId,
-      hasMore: this.#hasMore,
+      hasMore: Boolean(this.#oldest()?.parentMessageId),
     });
   }
 
@@ -384,13 +415,14 @@ export class Conversation {
     );
     const turnId = answers[0]?.turnId ?? running ?? "";
     const live = this.#turns.get(turnId);
-    // a turn that was lost before its end is shown as it is stored
-    const isWatched = live && (live.isEnded || this.#running.has(turnId));
+    const stored = this.#storedTurn(turnId, answers);
+    // a turn that was lost before its end is shown as it is stored, once it is
+    const isWatched = live && (live.isEnded || this.#running.has(turnId) || !stored);
     return {
       ...rest,
       key: this.#keys.get(user.messageId) ?? user.messageId,
       user,
-      turn: (isWatched ? live.view : undefined) ?? this.#storedTurn(turnId, answers),
+      turn: (isWatched ? live.view : undefined) ?? stored,
       isRunning: this.#running.has(turnId),
       ratings: new Map(answers.map(({ messageId, rating }) => [messageId, rating])),
     };
@@ -415,8 +447,9 @@ export class Conversation {
 
 /** Takes the old value wherever the new one says the same, so that a UI draws anew only what changed. */
 function keepSame(before: readonly ExchangeView[], after: ExchangeView[]): readonly ExchangeView[] {
-  return after.map((exchange, i) => {
-    const old = before[i];
+  const known = new Map(before.map((exchange) => [exchange.key, exchange]));
+  return after.map((exchange) => {
+    const old = known.get(exchange.key);
     return old && isSame(old, exchange) ? old : exchange;
   });
 }

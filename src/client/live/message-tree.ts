@@ -33,7 +33,9 @@ export class MessageTree {
 
   /** Adds messages, or replaces what was known of them. A message without its answer does not replace one with it. */
   add(messages: readonly Message[]): void {
+    const touched = new Set<string>();
     for (const message of messages) {
+      touched.add(message.parentMessageId);
       const known = this.#messages.get(message.messageId);
       this.#messages.set(
         message.messageId,
@@ -44,7 +46,7 @@ export class MessageTree {
       siblings.push(message.messageId);
       this.#children.set(message.parentMessageId, siblings);
     }
-    for (const siblings of this.#children.values()) siblings.sort((a, b) => this.#compare(a, b));
+    for (const parent of touched) this.#children.get(parent)?.sort((a, b) => this.#compare(a, b));
   }
 
   /** Adds the messages that a turn has begun: the user's, after `parentId`, and one per lane. Stored ones replace them. */
@@ -91,11 +93,16 @@ export class MessageTree {
     }
   }
 
+  /** The messages from the oldest that is known down to this one. */
+  path(leafId: string): Message[] {
+    const path: Message[] = [];
+    for (let at = this.#messages.get(leafId); at; at = this.#messages.get(at.parentMessageId)) path.push(at);
+    return path.reverse();
+  }
+
   /** The branch that ends in a message. Stops where a parent is not known. */
   branch(leafId: string): Exchange[] {
-    const path: Message[] = [];
-    for (let at = this.#messages.get(leafId); at; at = this.#messages.get(at.parentMessageId))
-      path.unshift(at);
+    const path = this.path(leafId);
     return path.flatMap((message, i) =>
       message.role === MessageRole.USER ? [this.#exchange(message, path[i + 1])] : [],
     );

@@ -1,5 +1,5 @@
 /** A conversation: what was said, what is being said, and where to say more. */
-import { useCallback, useEffect, useMemo, useRef, useState, type ReactNode } from "react";
+import { useCallback, useEffect, useMemo, useState, type ReactNode } from "react";
 import type { Document } from "../../../gen/turnwire/packet/v1/common_pb.js";
 import { explainError } from "../../client/explain-error.js";
 import type { Conversation, ConversationView, ExchangeView } from "../../client/live/conversation.js";
@@ -7,6 +7,7 @@ import { Observable } from "../../client/live/observable.js";
 import type { OutboxEntry, SendPosition } from "../../client/live/outbox.js";
 import { usePage } from "../app/page-context.js";
 import { replaceRoute, sessionHash } from "../app/router.js";
+import { ClockStopsContext } from "../turn/duration.js";
 import type { TurnActions } from "../turn/turn-actions.js";
 import { Icon } from "../ui/icon.js";
 import { IconButton } from "../ui/icon-button.js";
@@ -15,15 +16,17 @@ import { saveFile } from "../ui/save-file.js";
 import { Skeleton } from "../ui/skeleton.js";
 import { useObservable } from "../ui/use-observable.js";
 import { useToast } from "../ui/toast.js";
-import { Answer } from "./answer.js";
 import { Composer } from "./composer.js";
 import { EmptyState } from "./empty-state.js";
+import { ExchangeSlot } from "./exchange-slot.js";
 import { ModelButton } from "./model-button.js";
 import { SettingsDialog } from "./settings-dialog.js";
 import { useStickToBottom } from "./stick-to-bottom.js";
 import { useChatSettings } from "./use-chat-settings.js";
 import { ToEnd } from "./to-end.js";
-import { PendingMessage, UserMessage } from "./user-message.js";
+import { useDrawn } from "./use-drawn.js";
+import { useOlder } from "./use-older.js";
+import { PendingMessage } from "./user-message.js";
 
 export interface ChatPageProps {
   /** The session's id, or the name of a conversation that is new. */
@@ -53,7 +56,7 @@ export function ChatPage({ conversation, session, messageId, onOpenDocument }: C
   const pending = useObservable(page.outbox.entries).filter((entry) => entry.conversation === conversation);
   const [settings, saveSettings] = useChatSettings(session, view.session);
   const [areSettingsOpen, setSettingsOpen] = useState(false);
-  const { scroller, content, isAtEnd, toEnd } = useStickToBottom(conversation);
+  const { scroller, content, isAtEnd, toEnd, show } = useStickToBottom(conversation);
 
   const send = useCallback(
     (text: string, position: SendPosition): void => {
@@ -86,10 +89,11 @@ export function ChatPage({ conversation, session, messageId, onOpenDocument }: C
   );
   const actions = useTurnActionsOf({ send, select, regenerate, onOpenDocument });
 
-  useShownMessage(messageId, view.session !== undefined, conversation, select);
-
   const isBusy = view.runningTurnId !== "";
   const { exchanges, waiting } = placePending(view.exchanges, pending);
+  const shownKey = useShownMessage({ messageId, session, view, conversation, attempt, show });
+  const drawn = useDrawn(exchanges, scroller, shownKey);
+  const beginning = useOlder(session, scroller, exchanges.length, attempt);
   const isEmpty = view.state === "ready" && exchanges.length === 0 && waiting.length === 0;
 
   return (
@@ -107,6 +111,7 @@ export function ChatPage({ conversation, session, messageId, onOpenDocument }: C
           )}
           {view.hasMore && (
             <button
+              ref={beginning}
               type="button"
               className="button quiet older"
               onClick={() => attempt(session?.loadOlder())}
@@ -121,30 +126,21 @@ export function ChatPage({ conversation, session, messageId, onOpenDocument }: C
               onAsk={(text) => send(text, { case: "end" })}
             />
           )}
-          {exchanges.map((exchange) => (
-            <section
-              key={exchange.key}
-              className="exchange"
-              id={`m-${exchange.user.messageId}`}
-              aria-label="Question and answer"
-            >
-              <UserMessage
-                message={exchange.user}
-                versions={exchange.userVersions}
-                isBusy={isBusy}
-                onSelect={select}
-                onEdit={(text) => send(text, { case: "edit", messageId: exchange.user.messageId })}
-              />
-              <Answer
+          <ClockStopsContext value={link.kind !== "online"}>
+            {exchanges.map((exchange) => (
+              <ExchangeSlot
+                key={exchange.key}
                 exchange={exchange}
+                isDrawn={drawn.has(exchange.key)}
                 actions={actions}
                 isBusy={isBusy}
                 onSelect={select}
                 onRegenerate={regenerate}
                 onRate={rate}
+                onSend={send}
               />
-            </section>
-          ))}
+            ))}
+          </ClockStopsContext>
           {waiting.map((entry) => (
             <section key={entry.requestId} className="exchange" aria-label="Message on its way">
               <PendingMessage
@@ -234,22 +230,44 @@ async function downloadFile(parts: AsyncIterable<Uint8Array>, name: string): Pro
   saveFile(pieces, name || "file");
 }
 
-/** Brings a message into view once, when an address names it; also one of another branch. */
-function useShownMessage(
-  messageId: string,
-  isReady: boolean,
-  conversation: string,
-  select: (messageId: string) => void,
-): void {
-  const shown = useRef("");
+/**
+ * Brings a message into view once, when an address names it: one far up, or of another branch, as well. The key of its
+ * exchange, until the reader goes elsewhere.
+ */
+function useShownMessage(deps: {
+  readonly messageId: string;
+  readonly session: Conversation | undefined;
+  readonly view: ConversationView;
+  readonly conversation: string;
+  readonly attempt: (work: Promise<unknown>) => void;
+  readonly show: (element: Element) => void;
+}): string {
+  const { messageId, session, view, conversation, attempt, show } = deps;
+  const [shownId, setShownId] = useState("");
+  const isReady = view.session !== undefined;
   useEffect(() => {
-    if (!messageId || !isReady || shown.current === messageId) return;
-    shown.current = messageId;
-    const element = document.getElementById(`m-${messageId}`);
-    if (element) element.scrollIntoView({ block: "start" });
-    else select(messageId);
+    if (!messageId || !isReady || !session) return;
     replaceRoute(sessionHash(conversation));
-  }, [messageId, isReady, conversation, select]);
+    attempt(session.reveal(messageId).then((isThere) => setShownId(isThere ? messageId : "")));
+  }, [messageId, isReady, session, conversation, attempt]);
+
+  const key = shownId && view.exchanges.find((exchange) => isOf(exchange, shownId))?.key;
+  useEffect(() => {
+    if (!key) return undefined;
+    const element = document.getElementById(`m-${shownId}`) ?? document.getElementById(`m-${key}`);
+    if (element) show(element);
+    const timer = setTimeout(() => setShownId(""), SHOWN_MS);
+    return () => clearTimeout(timer);
+  }, [key, shownId, show]);
+  return key ?? "";
+}
+
+/** How long the neighbours of a message that was asked for are drawn first, milliseconds. */
+const SHOWN_MS = 2_000;
+
+function isOf({ user, turn, selectedId }: ExchangeView, messageId: string): boolean {
+  const lanes = turn?.lanes.map((lane) => lane.messageId) ?? [];
+  return [user.messageId, selectedId, ...lanes].includes(messageId);
 }
 
 function MissingSession(): ReactNode {

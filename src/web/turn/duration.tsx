@@ -1,5 +1,5 @@
 /** Times for people, and a timer for what is still running. */
-import { useEffect, useState, type ReactNode } from "react";
+import { createContext, useContext, useEffect, useState, type ReactNode } from "react";
 
 /** "0.4 s", "3.2 s", "1 min 5 s". */
 export function durationText(ms: number): string {
@@ -8,14 +8,19 @@ export function durationText(ms: number): string {
   return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
 }
 
+/** True while nothing is heard of what runs: its clocks stand still, for nobody knows whether it does. */
+export const ClockStopsContext = createContext(false);
+
 /** Counts whole seconds since a time on `performance.now()`'s clock. Not read out. */
 export function Elapsed({ sinceMs }: { readonly sinceMs: number | undefined }): ReactNode {
   const [nowMs, setNowMs] = useState(() => performance.now());
+  const stands = useContext(ClockStopsContext);
   useEffect(() => {
-    if (sinceMs === undefined) return undefined;
+    if (sinceMs === undefined || stands) return undefined;
+    setNowMs(performance.now());
     const timer = setInterval(() => setNowMs(performance.now()), 1_000);
     return () => clearInterval(timer);
-  }, [sinceMs]);
+  }, [sinceMs, stands]);
   if (sinceMs === undefined) return null;
   const seconds = Math.max(0, Math.floor((nowMs - sinceMs) / 1_000));
   return seconds === 0 ? null : (
