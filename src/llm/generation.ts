@@ -40,6 +40,11 @@ export class Generation {
     this.catalog = new ModelCatalog(config, [...this.#upstreams.values()], deps.clock, deps.logger);
   }
 
+  /** Its providers: those of a state before or after it may be among them. */
+  get upstreams(): Iterable<Upstream> {
+    return this.#upstreams.values();
+  }
+
   get calls(): number {
     return this.#calls;
   }

@@ -40,8 +40,17 @@ export interface LlmServiceDeps {
   readonly random?: () => number;
 }
 
+/** Calls that are not over, places taken at the providers, and calls that wait for a place. */
+export interface LlmLoad {
+  readonly calls: number;
+  readonly taken: number;
+  readonly waiting: number;
+}
+
 /** The bound service, and the end of its connections. */
 export interface LlmService extends ServiceBinding {
+  /** What goes on now, whatever the configuration it began with. */
+  readonly load: LlmLoad;
   /** Uses another configuration from the next call on; running calls keep theirs. */
   reload(config: LlmConfig): void;
   /** Closes the connections to the providers; running calls end with an error. */
@@ -134,6 +143,14 @@ export function createLlmService(deps: LlmServiceDeps): LlmService {
   });
   return {
     ...binding,
+    get load() {
+      const load = { calls, taken: 0, waiting: 0 };
+      for (const upstream of new Set(generations.flatMap((generation) => [...generation.upstreams]))) {
+        load.taken += upstream.load.taken;
+        load.waiting += upstream.load.waiting;
+      }
+      return load;
+    },
     reload(config) {
       const before = current();
       generations.push(new Generation(config, deps, before));

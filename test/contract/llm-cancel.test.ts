@@ -1,11 +1,13 @@
 /**
  * Who cancels a model call closes the provider's socket: within 50 ms (p99 of 200 calls), in every phase of the call. The time
- * is taken between the cancel of the gRPC client and the upstream's own close event.
+ * is the plain time between the cancel of the gRPC client and the upstream's own close event; where there is no socket (in the
+ * queue, between two attempts), until the llm peer has let the call go. Client, peer and upstream share this process.
  */
 import { once } from "node:events";
 import { connect, createServer, type AddressInfo, type Server, type Socket } from "node:net";
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { deferred } from "../../src/lib/signals.js";
+import { setImmediate } from "node:timers/promises";
+import { afterAll, afterEach, beforeAll, describe, expect, test, type TestContext } from "vitest";
+import type { StreamCompletionRequest } from "../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import {
   collectDeltas,
   completionRequest,
@@ -25,33 +27,30 @@ import {
   textChunks,
   type Script,
   type ScriptedUpstream,
+  type Step,
 } from "../support/scripted-upstream.js";
 
 const CALLS = 200;
-const ROUNDS = 3;
+const ROUNDS = 4;
 const LIMIT_MS = 50;
+/** A bare socket closes faster than this (p99) when nothing else runs. */
+const QUIET_MS = 5;
 const TEST_MS = 120_000;
 
 let upstream: ScriptedUpstream;
 let peer: LlmPeer;
 let bare: SilentServer;
-let closeBare: () => Promise<void>;
-const opened: (() => Promise<void>)[] = [];
 
 beforeAll(async () => {
   bare = await silentServer();
-  closeBare = opened.pop()!;
   upstream = await startScriptedUpstream();
   peer = await startLlmPeer(configOf(upstream.url));
 });
-afterEach(async () => {
-  for (const close of opened.splice(0)) await close();
-  upstream.replyWith(undefined);
-});
+afterEach(() => upstream.replyWith(undefined));
 afterAll(async () => {
   await peer.close();
   await upstream.close();
-  await closeBare();
+  await bare.close();
 });
 
 function configOf(baseUrl: string, provider = "", llm = "") {
@@ -60,52 +59,65 @@ providers: [{ name: one, api: openai-chat, baseUrl: "${baseUrl}", models: [m]${p
 limits: { llm: { retryDelayMs: 60000, maxRetryDelayMs: 60000${llm} } }`);
 }
 
+/** Makes one call, cancels it in its phase, and says when what it held was given up. */
+type CancelledCall = (call: string, cancelled: () => void) => Promise<number>;
+
 /**
- * Milliseconds from the cancel to the end of the socket, for CALLS calls. Whatever else runs on the machine can only make them
- * longer: the best of ROUNDS rounds counts.
+ * Makes CALLS calls and expects the plain time between cancel and close to keep within the limit (p99). What else runs on the
+ * machine can only make it longer: after a round that does not hold, bare sockets show whether the machine was disturbed, and
+ * the round is made again, ROUNDS in all at most. Where it never was quiet, nothing is known, and the test says so. All is printed.
  */
-async function measure(one: CancelledCall): Promise<{ readonly p50: number; readonly p99: number }> {
-  let best = { p50: Infinity, p99: Infinity };
-  for (let round = 0; round < ROUNDS && best.p99 > LIMIT_MS; round++) {
-    const measured = await measureRound(one);
-    if (measured.p99 < best.p99) best = measured;
+async function expectPrompt(context: TestContext, phase: string, one: CancelledCall): Promise<void> {
+  let quietRounds = 0;
+  for (let round = 1; round <= ROUNDS; round++) {
+    const p99 = await printedRound(`cancel ${phase}`, one);
+    if (p99 <= LIMIT_MS) return;
+    const machine = await printedRound("a bare socket on this machine", closeBareSocket);
+    if (machine <= QUIET_MS) quietRounds++;
+    if (quietRounds === 2) expect(p99).toBeLessThanOrEqual(LIMIT_MS);
   }
-  return best;
+  context.skip("the machine is too busy to measure milliseconds");
 }
 
-/** Makes one call, cancels it at its phase, and says when the socket closed. */
-type CancelledCall = (call: string, cancelled: () => number) => Promise<number>;
-
-let calls = 0;
-
-async function measureRound(one: CancelledCall): Promise<{ readonly p50: number; readonly p99: number }> {
-  const times: number[] = [];
-  for (let call = 0; call < CALLS; call++) {
-    const bare = await bareSocket();
-    let cancelledAt = 0;
-    let bareMs: Promise<number> | undefined;
-    const closed = await one(`call-${calls++}`, () => {
-      bareMs = bare.close();
-      return (cancelledAt = performance.now());
-    });
-    times.push(Math.max(0, closed - cancelledAt - (await bareMs!)));
-  }
-  times.sort((x, y) => x - y);
-  return { p50: times[Math.floor(CALLS / 2)]!, p99: times[Math.ceil(CALLS * 0.99) - 1]! };
+/** Makes a round, prints what came of it, and gives its p99. */
+async function printedRound(name: string, one: CancelledCall): Promise<number> {
+  const times = await measureRound(one);
+  const [p50, p99] = [0.5, 0.99].map((share) => times[Math.ceil(CALLS * share) - 1]!) as [number, number];
+  const longest = times.at(-1)!;
+  process.stdout.write(
+    `${name}: p50 ${p50.toFixed(1)} ms, p99 ${p99.toFixed(1)} ms, longest ${longest.toFixed(1)} ms\n`,
+  );
+  return p99;
 }
 
-/** A bare connection: what closing it takes is what the machine takes, and is not counted. */
-async function bareSocket(): Promise<{ close(): Promise<number> }> {
+/** What closing a socket takes when nobody of ours is in between. */
+async function closeBareSocket(_: string, cancelled: () => void): Promise<number> {
   const arrived = bare.nextSocket();
   const client = connect(bare.port, "127.0.0.1");
   const [socket] = await Promise.all([arrived, once(client, "connect")]);
-  return {
-    close: async () => {
-      const since = performance.now();
-      client.destroy();
-      return (await closedAt(socket)) - since;
-    },
-  };
+  const closed = closedAt(socket);
+  cancelled();
+  client.destroy();
+  return closed;
+}
+
+let calls = 0;
+
+/** The times of a round, the shortest first. */
+async function measureRound(one: CancelledCall): Promise<number[]> {
+  const times: number[] = [];
+  for (let call = 0; call < CALLS; call++) {
+    let cancelledAt = Infinity;
+    const closed = await one(`call-${calls++}`, () => (cancelledAt = performance.now()));
+    times.push(closed - cancelledAt);
+  }
+  return times.sort((x, y) => x - y);
+}
+
+/** When this came true: looked at in each turn of the event loop. */
+async function untilTrue(condition: () => boolean): Promise<number> {
+  while (!condition()) await setImmediate();
+  return performance.now();
 }
 
 /** Starts a call that is read to its end, or to its cancel. */
@@ -122,6 +134,7 @@ interface SilentServer {
   readonly port: number;
   /** The next connection, each once. */
   nextSocket(): Promise<Socket>;
+  close(): Promise<void>;
 }
 
 /** A server that takes connections and never says a word; tells of each. */
@@ -137,13 +150,13 @@ async function silentServer(): Promise<SilentServer> {
   });
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
-  opened.push(() => new Promise((resolve) => server.close(() => resolve())));
   return {
     port: (server.address() as AddressInfo).port,
     nextSocket: () => {
       const socket = early.shift();
       return socket ? Promise.resolve(socket) : new Promise((resolve) => waiting.push(resolve));
     },
+    close: () => new Promise((resolve) => server.close(() => resolve())),
   };
 }
 
@@ -153,210 +166,155 @@ async function closedAt(socket: Socket): Promise<number> {
 }
 
 describe(`llm peer - a cancel closes the upstream's socket within ${LIMIT_MS} ms (p99 of ${CALLS})`, () => {
-  test("while connecting", { timeout: TEST_MS }, async () => {
+  test("while connecting", { timeout: TEST_MS }, async (context) => {
     const server = await silentServer();
     // TLS that is never answered: the connection does not come about.
     const own = await startLlmPeer(configOf(`https://127.0.0.1:${server.port}`));
-    const { p99 } = await measure(async (_, cancelled) => {
-      const arrived = server.nextSocket();
-      const call = startCall(own);
-      const socket = await arrived;
-      const closed = closedAt(socket);
-      cancelled();
-      call.cancel();
-      const at = await closed;
-      await call.over;
-      return at;
-    });
+    await expectPrompt(context, "while connecting", cancelWhen(own, server));
     await own.close();
-    expect(p99).toBeLessThanOrEqual(LIMIT_MS);
+    await server.close();
   });
 
-  test("while waiting for headers", { timeout: TEST_MS }, async () => {
+  test("while waiting for headers", { timeout: TEST_MS }, async (context) => {
     const server = await silentServer();
     const own = await startLlmPeer(configOf(`http://127.0.0.1:${server.port}`));
-    const { p99 } = await measure(async (_, cancelled) => {
-      const arrived = server.nextSocket();
-      const call = startCall(own);
-      const socket = await arrived;
-      const closed = closedAt(socket);
-      if (socket.bytesRead === 0) await once(socket, "data");
-      cancelled();
-      call.cancel();
-      const at = await closed;
-      await call.over;
-      return at;
-    });
+    const asked = (socket: Socket) => (socket.bytesRead > 0 ? undefined : once(socket, "data"));
+    await expectPrompt(context, "while waiting for headers", cancelWhen(own, server, asked));
     await own.close();
-    expect(p99).toBeLessThanOrEqual(LIMIT_MS);
+    await server.close();
   });
 
   const PHASES: readonly (readonly [string, Script])[] = [
-    ["headers came, no token yet", [status(200, { "content-type": "text/event-stream" }), gate("at"), never]],
-    [
-      "a preamble came, nothing to show yet",
-      [deltaChunk({ role: "assistant", content: "" }), gate("at"), never],
-    ],
-    ["in the reasoning", [...reasoningChunks("let me think"), gate("at"), never]],
-    ["in the answer", [...textChunks("one two three"), gate("at"), never]],
-    [
-      "in a tool call's arguments",
-      [
-        chunk({
-          choices: [
-            {
-              index: 0,
-              delta: { tool_calls: [{ index: 0, id: "c", function: { name: "t", arguments: '{"a' } }] },
-            },
-          ],
-        }),
-        gate("at"),
-        never,
-      ],
-    ],
-    [
-      "in the middle of an event",
-      [...textChunks("a"), send(`data: {"choices":[{"delta":{"con`), gate("at"), never],
-    ],
+    ["headers came, no token yet", [status(200, { "content-type": "text/event-stream" })]],
+    ["a preamble came, nothing to show yet", [deltaChunk({ role: "assistant", content: "" })]],
+    ["in the reasoning", reasoningChunks("let me think")],
+    ["in the answer", textChunks("one two three")],
+    ["in a tool call's arguments", [toolCallChunk()]],
+    ["in the middle of an event", [...textChunks("a"), send(`data: {"choices":[{"delta":{"con`)]],
   ];
-  test.each(PHASES)("%s", { timeout: TEST_MS }, async (_, script) => {
-    const { p99 } = await measure(async (call, cancelled) => {
-      const started = startCallAt(script, call);
-      await upstream.reached(call);
-      const request = started.request();
-      cancelled();
-      started.cancel();
-      const at = await request.closed;
-      await started.over;
-      return at;
-    });
-    expect(p99).toBeLessThanOrEqual(LIMIT_MS);
+  test.for(PHASES)("%s", { timeout: TEST_MS }, async ([phase, script], context) => {
+    upstream.replyWith(({ json }) => [...script, gate(questionOf(json)), never]);
+    await expectPrompt(context, phase, cancelAtGate);
   });
 
-  /** A call whose script's gate has a name of its own. */
-  function startCallAt(script: Script, name: string) {
-    const id = `m-${name}`;
-    const own = script.map((step) => (step.kind === "gate" ? gate(name) : step));
-    upstream.replyWith((request) => scripts.get(questionOf(request.json)) ?? own);
-    scripts.set(id, own);
-    const leaving = new AbortController();
-    const request = completionRequest("m", {});
-    request.input!.messages[0]!.parts[0]!.part = { case: "text", value: id };
-    const over = collectDeltas(peer, request, leaving.signal).catch(() => undefined);
-    return {
-      over: over.then(() => scripts.delete(id)),
-      cancel: () => leaving.abort(),
-      request: () => upstream.requests.findLast(({ json }) => questionOf(json) === id)!,
-    };
-  }
-  const scripts = new Map<string, Script>();
-  const questionOf = (json: (typeof upstream.requests)[number]["json"]): string =>
-    String(json?.messages?.[0]?.["content"]);
-
-  test("while our reader takes nothing", { timeout: TEST_MS }, async () => {
+  test("while our reader takes nothing", { timeout: TEST_MS }, async (context) => {
     const flood = Array.from({ length: 100 }, () => deltaChunk({ content: "x".repeat(8_000) }));
-    const { p99 } = await measure(async (call, cancelled) => {
-      const started = startUnreadCall(call);
-      await started.first;
-      const request = upstream.requests.findLast(({ json }) => questionOf(json) === call)!;
-      cancelled();
-      started.cancel();
-      return request.closed;
-    });
-    expect(p99).toBeLessThanOrEqual(LIMIT_MS);
-
-    function startUnreadCall(id: string) {
-      upstream.replyWith(() => [...flood, never]);
+    upstream.replyWith(() => [...flood, never]);
+    await expectPrompt(context, "while our reader takes nothing", async (call, cancelled) => {
       const leaving = new AbortController();
-      const request = completionRequest("m", {});
-      request.input!.messages[0]!.parts[0]!.part = { case: "text", value: id };
-      const stream = peer.client.serverStream("streamCompletion", request, { signal: leaving.signal });
-      const reader = stream[Symbol.asyncIterator]();
-      const readSome = async (): Promise<void> => {
-        for (let messages = 0; messages < 3; messages++) await reader.next();
-      };
-      return { first: readSome(), cancel: () => leaving.abort() };
-    }
+      const reader = readerOf(peer, requestOf(call), leaving.signal);
+      for (let messages = 0; messages < 3; messages++) await reader.next();
+      cancelled();
+      leaving.abort();
+      return requestNamed(call).closed;
+    });
+  });
+
+  test("in the queue - it is left, and nobody is asked", { timeout: TEST_MS }, async (context) => {
+    // Who does not leave the queue takes the place of the next one, which would be refused and never wait.
+    const own = await startLlmPeer(configOf(upstream.url, ", limits: { maxConcurrent: 1, maxQueued: 1 }"));
+    upstream.replyWith(() => [gate("queue"), never]);
+    const holding = startCall(own);
+    await upstream.reached("queue");
+    const asked = upstream.requests.length;
+    const cancelOne: CancelledCall = async (call, cancelled) => {
+      const leaving = new AbortController();
+      const over = collectDeltas(own, requestOf(call), leaving.signal).catch(() => undefined);
+      await untilTrue(() => own.service.load.waiting === 1);
+      cancelled();
+      leaving.abort();
+      const at = await untilTrue(() => own.service.load.waiting === 0);
+      await over;
+      return at;
+    };
+    await expectPrompt(context, "in the queue", cancelOne);
+    expect(upstream.requests.length).toBe(asked);
+    holding.cancel();
+    await holding.over;
+    await own.close();
   });
 
   test(
-    "in the queue - the place in it is free at once, and nobody is asked",
+    "between two attempts - the call ends, and nobody is asked again",
     { timeout: TEST_MS },
-    async () => {
-      const own = await startLlmPeer(configOf(upstream.url, ", limits: { maxConcurrent: 1, maxQueued: 1 }"));
-      upstream.replyWith(() => [gate("queue"), never]);
-      const holding = startCall(own);
-      await upstream.reached("queue");
+    async (context) => {
+      upstream.replyWith(() => [status(503), send("{}")]);
       const asked = upstream.requests.length;
-      const { p99 } = await measure(async (_, cancelled) => {
+      let made = 0;
+      const cancelOne: CancelledCall = async (call, cancelled) => {
         const leaving = new AbortController();
-        const reader = own.client
-          .serverStream("streamCompletion", completionRequest("m"), { signal: leaving.signal })
-          [Symbol.asyncIterator]();
-        await reader.next(); // its attempt has begun: it waits
+        const reader = readerOf(peer, requestOf(call), leaving.signal);
+        made++;
+        for (let boundary = false; !boundary;) {
+          const next = await reader.next();
+          boundary = !next.done && next.value.deltas.some(({ delta }) => delta.case === "attemptBoundary");
+        }
         cancelled();
         leaving.abort();
-        await reader.next().catch(() => undefined);
-        return untilQueueIsFree(own);
-      });
-      expect(p99).toBeLessThanOrEqual(LIMIT_MS);
-      expect(upstream.requests.length).toBe(asked);
-      holding.cancel();
-      await holding.over;
-      await own.close();
+        return untilTrue(() => peer.service.load.calls === 0);
+      };
+      await expectPrompt(context, "between two attempts", cancelOne);
+      expect(upstream.requests.length - asked).toBe(made);
     },
   );
 
-  /** Makes calls that are refused while the queue is full, until one is not; it leaves again. When it got its place. */
-  async function untilQueueIsFree(own: LlmPeer): Promise<number> {
-    for (;;) {
+  /** A call that is cancelled once its connection is `ready`. */
+  function cancelWhen(
+    own: LlmPeer,
+    server: SilentServer,
+    ready?: (socket: Socket) => Promise<unknown> | undefined,
+  ): CancelledCall {
+    return async (call, cancelled) => {
       const leaving = new AbortController();
-      const reader = own.client
-        .serverStream("streamCompletion", completionRequest("m"), { signal: leaving.signal })
-        [Symbol.asyncIterator]();
-      await reader.next();
-      const at = performance.now();
-      const second = reader.next().catch(() => undefined);
-      if ((await Promise.race([second, tick()])) !== "waiting") continue;
+      const arrived = server.nextSocket();
+      const over = collectDeltas(own, requestOf(call), leaving.signal).catch(() => undefined);
+      const socket = await arrived;
+      const closed = closedAt(socket);
+      await ready?.(socket);
+      cancelled();
       leaving.abort();
-      await second;
+      const at = await closed;
+      await over;
       return at;
-    }
-  }
-  const tick = async (): Promise<"waiting"> => {
-    const turn = deferred();
-    setTimeout(() => turn.resolve(), 5);
-    await turn.promise;
-    return "waiting";
-  };
-
-  test("between two attempts - nobody is asked again", { timeout: TEST_MS }, async () => {
-    upstream.replyWith(() => [status(503), send("{}")]);
-    const asked = upstream.requests.length;
-    const times: number[] = [];
-    for (let call = 0; call < CALLS / 4; call++) {
-      const own = startBoundaryCall();
-      await own.boundary;
-      const at = performance.now();
-      own.cancel();
-      await own.over;
-      times.push(performance.now() - at);
-    }
-    times.sort((a, b) => a - b);
-    expect(times.at(-2)).toBeLessThanOrEqual(LIMIT_MS);
-    expect(upstream.requests.length - asked).toBe(CALLS / 4);
-  });
-
-  function startBoundaryCall() {
-    const leaving = new AbortController();
-    const boundary = deferred();
-    const read = async (): Promise<void> => {
-      const stream = peer.client.serverStream("streamCompletion", completionRequest("m"), {
-        signal: leaving.signal,
-      });
-      for await (const { deltas } of stream)
-        if (deltas.some(({ delta }) => delta.case === "attemptBoundary")) boundary.resolve();
     };
-    return { boundary: boundary.promise, over: read().catch(() => undefined), cancel: () => leaving.abort() };
+  }
+
+  /** A call that is cancelled when the upstream has reached the gate of its name. */
+  async function cancelAtGate(call: string, cancelled: () => void): Promise<number> {
+    const leaving = new AbortController();
+    const over = collectDeltas(peer, requestOf(call), leaving.signal).catch(() => undefined);
+    await upstream.reached(call);
+    const { closed } = requestNamed(call);
+    cancelled();
+    leaving.abort();
+    const at = await closed;
+    await over;
+    return at;
   }
 });
+
+type Recorded = ScriptedUpstream["requests"][number];
+
+/** A request whose question is the call's name. */
+function requestOf(call: string): StreamCompletionRequest {
+  const request = completionRequest("m");
+  request.input!.messages[0]!.parts[0]!.part = { case: "text", value: call };
+  return request;
+}
+
+function questionOf(json: Recorded["json"]): string {
+  return String(json?.messages?.[0]?.["content"]);
+}
+
+function requestNamed(call: string): Recorded {
+  return upstream.requests.findLast(({ json }) => questionOf(json) === call)!;
+}
+
+function readerOf(of: LlmPeer, request: StreamCompletionRequest, signal: AbortSignal) {
+  return of.client.serverStream("streamCompletion", request, { signal })[Symbol.asyncIterator]();
+}
+
+function toolCallChunk(): Step {
+  const call = { index: 0, id: "c", function: { name: "t", arguments: '{"a' } };
+  return chunk({ choices: [{ index: 0, delta: { tool_calls: [call] } }] });
+}
