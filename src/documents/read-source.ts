@@ -87,10 +87,9 @@ async function openFile(
     yield head;
     for (let next = await parts.next(); next.done !== true; next = await parts.next()) yield next.value;
   })();
-  const facts = { title: "", name: file.name, mediaType: mediaTypeOnly(file.mediaType), sizeBytes };
+  const facts = { title: "", name: file.name, sizeBytes };
   // Text is never in memory as a whole: it goes through in the parts that the store has.
-  if (kind === "text")
-    return { ...facts, pages: false, pieces: decoded(all, file.mediaType, head, sizeBytes) };
+  if (kind === "text") return { ...facts, ...decodedAs(all, file.mediaType, head, sizeBytes) };
   const chunks: Uint8Array[] = [];
   for await (const chunk of all) chunks.push(chunk);
   const bytes = Buffer.concat(chunks, sizeBytes);
@@ -127,20 +126,28 @@ function textFrom(
   return {
     title: "",
     name,
-    mediaType: mediaTypeOnly(contentType),
     sizeBytes: bytes.length,
-    pages: false,
-    pieces: decoded(parts, contentType, bytes, bytes.length),
+    ...decodedAs(parts, contentType, bytes, bytes.length),
   };
 }
 
-async function* decoded(
+/** Text in an encoding, which its type says unless it is UTF-8. */
+function decodedAs(
   parts: AsyncIterable<Uint8Array>,
   contentType: string,
   head: Uint8Array,
   sizeBytes: number,
-): AsyncGenerator<{ text: string; processedBytes: number }> {
+): Pick<SourceText, "mediaType" | "pages" | "pieces"> {
   const decoder = textDecoderFor(contentType, head, head.length === sizeBytes);
+  const type = mediaTypeOnly(contentType) || "text/plain";
+  const mediaType = decoder.encoding === "utf-8" ? type : `${type}; charset=${decoder.encoding}`;
+  return { mediaType, pages: false, pieces: decoded(parts, decoder) };
+}
+
+async function* decoded(
+  parts: AsyncIterable<Uint8Array>,
+  decoder: TextDecoder,
+): AsyncGenerator<{ text: string; processedBytes: number }> {
   let processedBytes = 0;
   let carriage = ""; // a "\r" at the end of a piece may be half of "\r\n"
   for await (const part of parts) {

@@ -1,7 +1,7 @@
 /** What a source is, by what is said of it and by its first bytes. Pure. */
 import { isUtf8 } from "node:buffer";
 import { DocumentFailure } from "../../gen/turnwire/chat/v1/types_pb.js";
-import { decodeUtf8, labelOf } from "../extract/charset.js";
+import { decodeUtf8, labelOf, wideLabel } from "../extract/charset.js";
 import { isHtml, isText, isUnnamed, looksLikeHtml, mediaTypeOnly } from "../extract/media-type.js";
 import { UnreadableDocument } from "./unreadable.js";
 
@@ -17,12 +17,24 @@ export function kindOf(contentType: string, name: string, head: Uint8Array): Sou
       DocumentFailure.BROKEN,
       "It is called a PDF and is none. Open it in its program, save it anew and add that.",
     );
-  const wide = /^(\u00ff\u00fe|\u00fe\u00ff)/.test(start); // UTF-16 is full of zeros
-  if (start.startsWith("PK\u0003\u0004") || (start.includes("\0") && !wide)) throw unsupported(type);
+  if (start.startsWith("PK\u0003\u0004") || (start.includes("\0") && !mayHaveZeros(head)))
+    throw unsupported(type);
   if (isHtml(type)) return "html";
   if (!isUnnamed(type) && !isText(type)) throw unsupported(type);
-  const looksHtml = looksLikeHtml(start) || /\.x?html?$/i.test(name);
+  const looksHtml = looksLikeHtml(start.replaceAll("\0", "")) || /\.x?html?$/i.test(name);
   return looksHtml && (isUnnamed(type) || type === "text/plain") ? "html" : "text";
+}
+
+const STRAY_ZEROS = 0.01;
+
+/** UTF-16 is full of zeros; in other text a stray one is damage, and becomes a replacement character. */
+function mayHaveZeros(head: Uint8Array): boolean {
+  const [first, second] = head;
+  if ((first === 0xff && second === 0xfe) || (first === 0xfe && second === 0xff) || wideLabel(head))
+    return true;
+  const text = decodeUtf8(head);
+  if (text === undefined || /[\u0001-\u0008\u000e-\u001f]/.test(text)) return false;
+  return text.split("\0").length - 1 <= text.length * STRAY_ZEROS;
 }
 
 /** A decoder for text of which `head` is the beginning, or all: byte order mark, then the header, then UTF-8 if it is that. */

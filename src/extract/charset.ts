@@ -1,4 +1,7 @@
-/** From bytes of the web to text: byte order mark, then the header, then what the page says of itself, then a guess. */
+/**
+ * From bytes of the web to text: byte order mark, then the header, then the zeros of UTF-16, then what the page says of
+ * itself, then a guess.
+ */
 
 /** How much of a page is searched for its own charset declaration, bytes (as browsers do). */
 const PRESCAN_BYTES = 1024;
@@ -14,9 +17,32 @@ export function decodeText(bytes: Uint8Array, contentType: string, prescan: bool
   return decodeUtf8(bytes) ?? new TextDecoder("windows-1252").decode(bytes);
 }
 
-/** The charset that a byte order mark or the Content-Type header names; undefined = neither does. */
+/** The charset that a byte order mark, the Content-Type header or the zeros of UTF-16 name; undefined = none does. */
 export function labelOf(bytes: Uint8Array, contentType: string): string | undefined {
-  return bomLabel(bytes) ?? charsetOf(contentType);
+  return bomLabel(bytes) ?? charsetOf(contentType) ?? wideLabel(bytes);
+}
+
+/** Looked at for zeros, bytes. */
+const WIDE_SAMPLE_BYTES = 4_096;
+const CONTROLS = /[\u0000-\u0008\u000e-\u001f\ufffd-\uffff]/;
+
+/**
+ * UTF-16 without a byte order mark: zeros stand on one side of the pairs only, often if the text is Latin, seldom if it is
+ * not, and what is read so has no control characters.
+ */
+export function wideLabel(bytes: Uint8Array): "utf-16le" | "utf-16be" | undefined {
+  const sample = bytes.subarray(0, Math.min(bytes.length, WIDE_SAMPLE_BYTES) & ~1);
+  let [even, odd] = [0, 0];
+  for (let at = 0; at < sample.length; at += 2) {
+    if (sample[at] === 0) even++;
+    if (sample[at + 1] === 0) odd++;
+  }
+  if ((even === 0) === (odd === 0)) return undefined;
+  const seldom = (even + odd) * 8 < sample.length;
+  if (seldom && decodeUtf8(sample) !== undefined) return undefined; // a stray zero in UTF-8
+  const label = odd > 0 ? "utf-16le" : "utf-16be";
+  const text = new TextDecoder(label).decode(sample, { stream: true });
+  return CONTROLS.test(text) ? undefined : label;
 }
 
 function bomLabel(bytes: Uint8Array): string | undefined {

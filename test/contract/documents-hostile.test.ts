@@ -187,6 +187,26 @@ test("documents - many encodings, line ends and stray zeros become one text", as
   expect(await read(Buffer.from("\ufeffcaf\u00e9", "utf16le"))).toBe("café");
   expect(await read(Buffer.from([0xc0, 0xe1]), "text/plain; charset=windows-1251")).toBe("Аб");
   expect(await read(Buffer.from("a\r\nb\rc\n"))).toBe("a\nb\nc\n");
+  expect(await read(Buffer.from("without a mark: caf\u00e9", "utf16le"))).toBe("without a mark: café");
+  expect(await read(Buffer.from("without a mark", "utf16le").swap16())).toBe("without a mark");
+  expect(await read(Buffer.from("東京都の庭師は日の出前に\n花に水をやっていた。", "utf16le"))).toContain(
+    "庭師",
+  );
+  expect(await read(Buffer.from(`a stray\0 zero ${"in a text ".repeat(20)}`))).toContain("stray\ufffd zero");
+});
+
+test("documents - which encoding was read is said with the type", async () => {
+  const service = await use();
+  const latin = await addFile(service, Buffer.from("caf\u00e9", "latin1"), "a.txt", "text/plain");
+  expect(latin.mediaType).toBe("text/plain; charset=windows-1252");
+  const wide = await addFile(service, Buffer.from("# Wide text", "utf16le"), "a.md", "text/markdown");
+  expect(wide.mediaType).toBe("text/markdown; charset=utf-16le");
+});
+
+test("documents - a text of one line of many megabytes is read like any other", async () => {
+  const service = await use();
+  const line = await addFile(service, Buffer.alloc(8_000_000, "x"), "line.txt");
+  expect(line).toMatchObject({ status: DocumentStatus.READY, chunks: 4_000 });
 });
 
 test("documents - what unpacks to far more than it is does not come in over an address either", async () => {

@@ -16,6 +16,7 @@ export function documentFacts({ mediaType, sizeBytes, chunks, createTime, status
   const added = createTime && new Date(Number(createTime.seconds) * 1000);
   return [
     kindOf(mediaType),
+    /charset=([\w-]+)/.exec(mediaType)?.[1] ?? "",
     size > 0 ? bytesForPeople(size) : "",
     status === DocumentStatus.READY ? `${chunks} ${chunks === 1 ? "passage" : "passages"}` : "",
     added ? added.toLocaleDateString(undefined, { day: "numeric", month: "short", year: "numeric" }) : "",
