@@ -1,5 +1,6 @@
 /** Peers behind the llm peer that mean no good, over real gRPC: what they send is bounded, masked, and opens no model to others. */
 import { create, toBinary } from "@bufbuild/protobuf";
+import { pino } from "pino";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import {
   CompletionDeltaSchema,
@@ -60,16 +61,19 @@ beforeEach(async () => {
     ...{ host: "127.0.0.1", port: 0, services: [binding], health, logger: silentLogger },
     authenticate: () => ({ tenantId: "local", userId: "local", admin: true }),
   });
-  const yaml = `
-providers: [{ name: pipe, api: pipe, address: "127.0.0.1:${server.port}", apiKeyEnv: TOKEN }]
-limits: { llm: { maxRetries: 0, maxResponseBytes: 1000000, firstTokenTimeoutMs: 5000, stallTimeoutMs: 7000 } }`;
   clock = new ManualClock();
-  front = await startLlmPeer(llmConfig(yaml, { TOKEN }), { clock });
+  front = await startLlmPeer(llmConfig(frontYaml(server.port), { TOKEN }), { clock });
 });
 afterEach(async () => {
   await front.close();
   await server.close(0);
 });
+
+function frontYaml(port: number): string {
+  return `
+providers: [{ name: pipe, api: pipe, address: "127.0.0.1:${port}", apiKeyEnv: TOKEN }]
+limits: { llm: { maxRetries: 0, maxResponseBytes: 1000000, firstTokenTimeoutMs: 5000, stallTimeoutMs: 7000 } }`;
+}
 
 const usage = usageDelta(create(UsageSchema, { outputTokens: 1 }), 1);
 const state = (bytes: number): CompletionDelta =>
@@ -87,6 +91,46 @@ test("its token never comes out: in pieces, in a warning, in the details of its 
   expect(JSON.stringify(deltas)).not.toContain(TOKEN.slice(3));
   expect(deltas.at(-1)?.delta.case).toBe("error");
 });
+
+const ECHOES = [
+  TOKEN,
+  TOKEN.toUpperCase(),
+  Buffer.from(`Bearer ${TOKEN}`).toString("base64"),
+  JSON.stringify({ authorization: `Bearer ${TOKEN}` }),
+];
+
+test.each(ECHOES)(
+  "a status that echoes its token (%s) - not in deltas, in errors, in the log",
+  async (echo) => {
+    const lines: string[] = [];
+    const logger = pino({ level: "trace" }, { write: (line: string) => void lines.push(line) });
+    const own = await startLlmPeer(llmConfig(frontYaml(server.port), { TOKEN }), { clock, logger });
+    try {
+      const refuse = (): never => {
+        throw new TurnError(ErrorCode.PERMISSION_DENIED, {
+          message: `no: ${echo}`,
+          details: { field: echo },
+        });
+      };
+      says = refuse;
+      const deltas = await collectDeltas(own, completionRequest("pipe/a"));
+      expect(deltas.at(-1)?.delta.case).toBe("error");
+      models = refuse;
+      clock.advance(60_000);
+      const { models: listed } = await own.client.unary("listModels", create(ListModelsRequestSchema), {
+        signal: new AbortController().signal,
+      });
+      expect(listed.map(({ modelId }) => modelId)).toEqual(["pipe/a", "demo"]);
+      expect(lines.join()).toContain("could not list its models");
+      for (const text of [JSON.stringify(deltas), ...lines]) {
+        expect(text.toLowerCase()).not.toContain(TOKEN.slice(4));
+        expect(text).not.toContain(echo.slice(12));
+      }
+    } finally {
+      await own.close();
+    }
+  },
+);
 
 test("an error before anything was said has no token, either", async () => {
   says = () => [
