@@ -1,16 +1,14 @@
 /** The request of Cohere's v2 chat. Pure. */
-import {
-  Role,
-  type CompletionInput,
-  type ContentPart,
-  type MediaPart,
-  type ModelMessage,
-  type ToolCallPart,
+import type {
+  CompletionInput,
+  ContentPart,
+  MediaPart,
+  ToolCallPart,
 } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { ReasoningEffort } from "../../../../gen/turnwire/packet/v1/common_pb.js";
-import { assertNever } from "../../../lib/assert-never.js";
 import type { ModelConfig } from "../../config.js";
 import { stringOf, type Json } from "../../json.js";
+import { messagesByRole, onlyOffered } from "../shared/chat-roles.js";
 import { readState } from "../shared/provider-state.js";
 import {
   addProviderOptions,
@@ -20,12 +18,10 @@ import {
   mediaData,
   mediaText,
   offeredTools,
-  parametersOf,
   plainText,
   seedOf,
   setMembers,
   stopTexts,
-  textOnly,
   type RequestBody,
 } from "../shared/request-input.js";
 import { COHERE_PLAN_STATE } from "./reader.js";
@@ -42,34 +38,14 @@ export interface CohereRequest {
 /** Builds the streamed call. Throws INVALID_ARGUMENT naming the field. */
 export function buildCohereRequest(input: CompletionInput, model: ModelConfig): CohereRequest {
   const dropped: string[] = [];
-  const body: RequestBody = {
-    model: model.upstreamModel,
-    messages: input.messages.flatMap((message, at) => messagesOf(message, `input.messages[${at}]`)),
-    stream: true,
-  };
+  const writers = { user: userMessage, assistant: assistantMessage, toolResult: toolMessage };
+  const messages = messagesByRole(input, writers);
+  const body: RequestBody = { model: model.upstreamModel, messages, stream: true };
   addTools(body, input, model, dropped);
   Object.assign(body, samplingOf(input, dropped), thinkingOf(input, model, dropped));
   addResponseFormat(body, input, dropped);
   addProviderOptions(body, input, ["model", "messages", "stream", "tools"]);
   return { body, dropped };
-}
-
-function messagesOf(message: ModelMessage, field: string): Json[] {
-  switch (message.role) {
-    case Role.SYSTEM:
-      return [{ role: "system", content: textOnly(message.parts, field) }];
-    case Role.USER:
-    case Role.REMINDER:
-      return [userMessage(message.parts, field)];
-    case Role.ASSISTANT:
-      return [assistantMessage(message.parts, field)];
-    case Role.TOOL:
-      return message.parts.map((part, at) => toolMessage(part, `${field}.parts[${at}]`));
-    case Role.UNSPECIFIED:
-      throw invalid(`${field}.role`, "must be set");
-    default:
-      return assertNever(message.role, "role");
-  }
 }
 
 function userMessage(parts: readonly ContentPart[], field: string): Json {
@@ -135,19 +111,11 @@ function toolMessage({ part }: ContentPart, field: string): Json {
   return { role: "tool", tool_call_id: part.value.callId, content: part.value.text };
 }
 
-/** One tool that must be called is the only one that is offered. */
 function addTools(body: RequestBody, input: CompletionInput, model: ModelConfig, dropped: string[]): void {
-  const { tools, mode, toolName } = offeredTools(input, model, dropped);
+  const offered = offeredTools(input, model, dropped);
+  const { tools, mode } = offered;
   if (tools.length === 0) return;
-  const offered = mode === "one" ? tools.filter(({ name }) => name === toolName) : tools;
-  body["tools"] = offered.map((tool) => ({
-    type: "function",
-    function: {
-      name: tool.name,
-      description: tool.description,
-      parameters: parametersOf(tool, tools.indexOf(tool)),
-    },
-  }));
+  body["tools"] = onlyOffered(offered);
   if (mode === "none") body["tool_choice"] = "NONE";
   else if (mode !== "auto") body["tool_choice"] = "REQUIRED";
   if (tools.some(({ strict }) => strict)) body["strict_tools"] = true;

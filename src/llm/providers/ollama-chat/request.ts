@@ -1,15 +1,13 @@
 /** The request of Ollama's /api/chat. Pure. */
-import {
-  Role,
-  type CompletionInput,
-  type ContentPart,
-  type ModelMessage,
-  type ToolCallPart,
+import type {
+  CompletionInput,
+  ContentPart,
+  ToolCallPart,
 } from "../../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { ReasoningEffort } from "../../../../gen/turnwire/packet/v1/common_pb.js";
-import { assertNever } from "../../../lib/assert-never.js";
 import type { ModelConfig } from "../../config.js";
 import type { Json } from "../../json.js";
+import { messagesByRole, onlyOffered } from "../shared/chat-roles.js";
 import {
   addProviderOptions,
   answerSchemaOf,
@@ -19,12 +17,10 @@ import {
   mediaData,
   mediaText,
   offeredTools,
-  parametersOf,
   plainText,
   seedOf,
   setMembers,
   stopTexts,
-  textOnly,
   type RequestBody,
 } from "../shared/request-input.js";
 
@@ -40,11 +36,12 @@ export interface OllamaRequest {
 export function buildOllamaRequest(input: CompletionInput, model: ModelConfig): OllamaRequest {
   const dropped: string[] = [];
   const calls = callsById(input);
-  const body: RequestBody = {
-    model: model.upstreamModel,
-    messages: input.messages.flatMap((message, at) => messagesOf(message, `input.messages[${at}]`, calls)),
-    stream: true,
-  };
+  const messages = messagesByRole(input, {
+    user: userMessage,
+    assistant: assistantMessage,
+    toolResult: (part, field) => toolMessage(part, field, calls),
+  });
+  const body: RequestBody = { model: model.upstreamModel, messages, stream: true };
   addTools(body, input, model, dropped);
   const think = thinkOf(input, model, dropped);
   if (think !== undefined) body["think"] = think;
@@ -53,24 +50,6 @@ export function buildOllamaRequest(input: CompletionInput, model: ModelConfig): 
   if (Object.keys(options).length > 0) body["options"] = options;
   addProviderOptions(body, input, ["model", "messages", "stream", "tools"]);
   return { body, dropped };
-}
-
-function messagesOf(message: ModelMessage, field: string, calls: ReadonlyMap<string, ToolCallPart>): Json[] {
-  switch (message.role) {
-    case Role.SYSTEM:
-      return [{ role: "system", content: textOnly(message.parts, field) }];
-    case Role.USER:
-    case Role.REMINDER:
-      return [userMessage(message.parts, field)];
-    case Role.ASSISTANT:
-      return [assistantMessage(message.parts, field)];
-    case Role.TOOL:
-      return message.parts.map((part, at) => toolMessage(part, `${field}.parts[${at}]`, calls));
-    case Role.UNSPECIFIED:
-      throw invalid(`${field}.role`, "must be set");
-    default:
-      return assertNever(message.role, "role");
-  }
 }
 
 function userMessage(parts: readonly ContentPart[], field: string): Json {
@@ -136,20 +115,13 @@ function toolMessage({ part }: ContentPart, field: string, calls: ReadonlyMap<st
 
 /** Ollama knows no choice: what can be had by offering less is done so, the rest is dropped. */
 function addTools(body: RequestBody, input: CompletionInput, model: ModelConfig, dropped: string[]): void {
-  const { tools, mode, toolName } = offeredTools(input, model, dropped);
+  const offered = offeredTools(input, model, dropped);
+  const { tools, mode } = offered;
   if (tools.length === 0 || mode === "none") return;
-  const offered = mode === "one" ? tools.filter(({ name }) => name === toolName) : tools;
   if (mode === "one" || mode === "required") dropped.push("tool_choice");
   if (tools.some(({ strict }) => strict)) dropped.push("tools.strict");
   if (input.parallelToolCalls === false) dropped.push("parallel_tool_calls");
-  body["tools"] = offered.map((tool) => ({
-    type: "function",
-    function: {
-      name: tool.name,
-      description: tool.description,
-      parameters: parametersOf(tool, tools.indexOf(tool)),
-    },
-  }));
+  body["tools"] = onlyOffered(offered);
 }
 
 const EFFORTS = {

@@ -7,11 +7,11 @@ import {
 import { ReasoningEffort } from "../../../../gen/turnwire/packet/v1/common_pb.js";
 import type { ModelConfig } from "../../config.js";
 import type { Json } from "../../json.js";
+import { functionTool } from "../shared/chat-roles.js";
 import {
   addProviderOptions,
   answerSchemaOf,
   offeredTools,
-  parametersOf,
   seedOf,
   stopTexts,
   type OfferedTools,
@@ -103,15 +103,8 @@ function toolChoice(
 }
 
 function toolDefinition(tool: ToolDefinition, at: number): Json {
-  return {
-    type: "function",
-    function: {
-      name: tool.name,
-      description: tool.description,
-      parameters: parametersOf(tool, at),
-      ...(tool.strict && { strict: true }),
-    },
-  };
+  const plain = functionTool(tool, at);
+  return tool.strict ? { ...plain, function: { ...plain.function, strict: true } } : plain;
 }
 
 function addSampling(add: ParameterWriter, input: CompletionInput): void {
