@@ -102,7 +102,9 @@ export async function searchPassages(
 ): Promise<readonly FoundPassage[]> {
   return channel.transaction(async (tx) => {
     // The planner would read the table where it expects many hits, and compile what runs for milliseconds.
-    await tx.query("select set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)");
+    await tx.query(
+      "select set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true), set_config('max_parallel_workers_per_gather', '0', true)",
+    );
     const within = await documentsIn(tx, owner, scope);
     if (within?.length === 0) return [];
     const unready = await indexing(tx, owner);
@@ -120,7 +122,7 @@ interface Term {
   /** Text form of a tsquery: the term, or what begins so. */
   readonly query: string;
   readonly isBeginning: boolean;
-  /** Passages that have it, counted up to MAX_CANDIDATES. */
+  /** Passages that have it, counted or known up to MAX_CANDIDATES. */
   readonly count: number;
 }
 
@@ -223,7 +225,7 @@ async function frequencies(tx: Queryable, owner: Owner, terms: readonly string[]
   return [...known, ...begun].sort((a, b) => a.count - b.count).slice(0, MAX_TERMS);
 }
 
-/** Those of the terms that stand somewhere. */
+/** Those of the terms that stand somewhere. Where the planner knows that they are many, they are not counted. */
 async function counted(
   tx: Queryable,
   owner: Owner,
@@ -233,14 +235,46 @@ async function counted(
   if (terms.length === 0) return [];
   const queryOf = isBeginning ? beginning : quoteTerm;
   const mine = quoteTerm(ownerTerm(owner));
-  const rows = await tx.query<{ term: string; count: string }>(
-    `select term, (select count(*) from (select from turnwire.passages where terms @@ query::tsquery limit ${MAX_CANDIDATES}) hits) as count
-     from unnest($1::text[], $2::text[]) as wanted (term, query)`,
-    [terms, terms.map((term) => `${mine} & ${queryOf(term)}`)],
+  const queries = terms.map((term) => `${mine} & ${queryOf(term)}`);
+  const estimates = isBeginning ? [] : await estimatedRows(tx, queries);
+  const rows = await tx.query<{ count: string }>(
+    `select coalesce(nullif(estimate, 0),
+       (select count(*) from (select from turnwire.passages where terms @@ query::tsquery limit ${MAX_CANDIDATES}) hits)) as count
+     from unnest($1::text[], $2::int[]) with ordinality as wanted (query, estimate, place) order by place`,
+    [queries, queries.map((_, at) => manyOf(estimates[at] ?? 0))],
   );
   return rows
-    .map(({ term, count }) => ({ term, query: queryOf(term), isBeginning, count: Number(count) }))
+    .map(({ count }, at) => ({
+      term: terms[at]!,
+      query: queryOf(terms[at]!),
+      isBeginning,
+      count: Number(count),
+    }))
     .filter(({ count }) => count > 0);
+}
+
+/** From so many expected passages on, the planner's statistics are taken for the count. */
+const MANY = 1_000;
+
+function manyOf(estimate: number): number {
+  return estimate < MANY ? 0 : Math.min(Math.round(estimate), MAX_CANDIDATES);
+}
+
+/** What the planner expects each query to find, without running it; little where it has no statistics. */
+async function estimatedRows(tx: Queryable, queries: readonly string[]): Promise<number[]> {
+  const each = queries.map((_, at) => `select 1 from turnwire.passages where terms @@ $${at + 1}::tsquery`);
+  const [explained] = await tx.query<{ "QUERY PLAN": readonly [{ Plan: PlanNode }] }>(
+    `explain (format json) ${each.join(" union all ")}`,
+    queries,
+  );
+  const { Plan: plan } = explained!["QUERY PLAN"][0];
+  const nodes = queries.length === 1 ? [plan] : (plan.Plans ?? []);
+  return nodes.length === queries.length ? nodes.map((node) => node["Plan Rows"]) : [];
+}
+
+interface PlanNode {
+  readonly "Plan Rows": number;
+  readonly Plans?: readonly PlanNode[];
 }
 
 /** Collects candidates probe by probe, the most promising first (S1, S2). */
@@ -308,7 +342,10 @@ function probes({ owner, readings, phrases, terms }: Question): Probe[] {
       together.map((reading) => allOf(reading.map(({ query }) => query))),
     );
   }
-  for (const term of terms) add("some", [isCommon(term) ? about(term) : term.query]);
+  for (const term of terms) {
+    if (isCommon(term)) add("some", [about(term)]);
+    add("some", [term.query]);
+  }
   return list;
 }
 
