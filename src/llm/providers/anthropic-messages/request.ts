@@ -156,7 +156,7 @@ function addSampling(
   }
   dropSet(dropped, { presence_penalty: presencePenalty, frequency_penalty: frequencyPenalty, seed });
   const stop = sampling.stop.filter((text) => text.trim() !== "");
-  if (stop.length < sampling.stop.length) dropped.push("stop");
+  if (stop.length < sampling.stop.length || stop.length > MAX_STOP_TEXTS) dropped.push("stop");
   if (stop.length > 0) body["stop_sequences"] = stop.slice(0, MAX_STOP_TEXTS);
 }
 

@@ -187,7 +187,10 @@ describe("bedrock requests", () => {
       topP: 0.9,
       stopSequences: ["a", "b", "c", "d"],
     });
-    expect(plain.dropped).toEqual(["seed", "presence_penalty", "frequency_penalty", "stop"]);
+    expect(plain.dropped).toEqual([
+      ...["temperature", "seed", "presence_penalty", "frequency_penalty"],
+      "stop",
+    ]);
     expect(build(completionInput(undefined, { sampling: { temperature: 0, topP: 0.9 } })).dropped).toEqual([
       "top_p",
     ]);

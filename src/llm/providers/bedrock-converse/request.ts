@@ -85,7 +85,7 @@ function inferenceConfig(
   const hasTemperature = sampling?.temperature !== undefined;
   const topP = takes === "both" || (takes === "one" && !hasTemperature) ? sampling?.topP : undefined;
   dropSet(dropped, {
-    temperature: takes === "none" ? sampling?.temperature : undefined,
+    temperature: takes === "none" || (sampling?.temperature ?? 0) > 1 ? sampling?.temperature : undefined,
     top_p: topP === undefined ? sampling?.topP : undefined,
     seed: sampling?.seed,
     presence_penalty: sampling?.presencePenalty,

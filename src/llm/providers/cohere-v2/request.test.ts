@@ -30,6 +30,11 @@ const tools = ["f", "g"].map((name) => ({
 }));
 
 describe("cohere requests", () => {
+  test("an assistant that said nothing is left out", () => {
+    const { body } = build(completionInput([says(Role.USER, text("x")), says(Role.ASSISTANT, text(""))]));
+    expect(body["messages"]).toEqual([{ role: "user", content: "x" }]);
+  });
+
   test("a conversation with images, thinking, a plan, calls and results", () => {
     const { path, body } = build(
       completionInput([
@@ -114,9 +119,11 @@ describe("cohere requests", () => {
       max_tokens: 10,
       seed: 7,
       stop_sequences: ["a"],
+      presence_penalty: 0,
       frequency_penalty: 1,
     });
-    expect(dropped).toEqual(["parallel_tool_calls", "presence_penalty", "response_format"]);
+    const said = ["temperature", "presence_penalty", "frequency_penalty"];
+    expect(dropped).toEqual(["parallel_tool_calls", ...said, "response_format"]);
   });
 
   test.each([

@@ -73,7 +73,7 @@ function mediaContent(media: MediaPart, field: string): Json {
   return { type: "image_url", image_url: { url } };
 }
 
-function assistantMessage(parts: readonly ContentPart[], field: string): Json {
+function assistantMessage(parts: readonly ContentPart[], field: string): Json | undefined {
   let text = "";
   let thinking = "";
   let plan = "";
@@ -91,6 +91,7 @@ function assistantMessage(parts: readonly ContentPart[], field: string): Json {
     ...(thinking === "" ? [] : [{ type: "thinking", thinking }]),
     ...(text === "" ? [] : [{ type: "text", text }]),
   ];
+  if (content.length === 0 && calls.length === 0) return undefined;
   return {
     role: "assistant",
     ...(content.length > 0 && { content: thinking === "" ? text : content }),
@@ -126,24 +127,27 @@ function addTools(body: RequestBody, input: CompletionInput, model: ModelConfig,
 function samplingOf(input: CompletionInput, dropped: string[]): RequestBody {
   const { sampling } = input;
   return setMembers({
-    temperature: atMost(1, sampling?.temperature),
-    p: sampling?.topP === undefined ? undefined : Math.min(Math.max(sampling.topP, 0.01), 0.99),
+    temperature: between(0, 1, "temperature", sampling?.temperature, dropped),
+    p: between(0.01, 0.99, "top_p", sampling?.topP, []), // the ends mean the same to a model
     max_tokens: sampling?.maxOutputTokens,
     seed: seedOf(input, Number.MAX_SAFE_INTEGER, dropped),
     stop_sequences: stopTexts(input, MAX_STOP_TEXTS, dropped),
-    presence_penalty: penalty("presence_penalty", sampling?.presencePenalty, dropped),
-    frequency_penalty: penalty("frequency_penalty", sampling?.frequencyPenalty, dropped),
+    presence_penalty: between(0, 1, "presence_penalty", sampling?.presencePenalty, dropped),
+    frequency_penalty: between(0, 1, "frequency_penalty", sampling?.frequencyPenalty, dropped),
   });
 }
 
-function atMost(max: number, value: number | undefined): number | undefined {
-  return value === undefined ? undefined : Math.min(value, max);
-}
-
-function penalty(name: string, value: number | undefined, dropped: string[]): number | undefined {
-  if (value === undefined || value >= 0) return atMost(1, value);
-  dropped.push(name);
-  return undefined;
+/** The nearest value that is taken, and said where it is another. */
+function between(
+  min: number,
+  max: number,
+  name: string,
+  value: number | undefined,
+  dropped: string[],
+): number | undefined {
+  if (value === undefined) return undefined;
+  if (value < min || value > max) dropped.push(name);
+  return Math.min(Math.max(value, min), max);
 }
 
 const BUDGETS = {

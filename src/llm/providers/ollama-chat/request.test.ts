@@ -29,6 +29,11 @@ const specOf = (name: string) => ({
 });
 
 describe("ollama requests", () => {
+  test("an assistant that said nothing is left out", () => {
+    const { body } = build(completionInput([says(Role.USER, text("x")), says(Role.ASSISTANT, text(""))]));
+    expect(body["messages"]).toEqual([{ role: "user", content: "x" }]);
+  });
+
   test("a conversation with images, texts, thinking, calls and results", () => {
     const { path, body, dropped } = build(
       completionInput([

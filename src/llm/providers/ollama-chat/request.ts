@@ -72,7 +72,7 @@ function userMessage(parts: readonly ContentPart[], field: string): Json {
   return { role: "user", content: texts.join("\n\n"), ...(images.length > 0 && { images }) };
 }
 
-function assistantMessage(parts: readonly ContentPart[], field: string): Json {
+function assistantMessage(parts: readonly ContentPart[], field: string): Json | undefined {
   let content = "";
   let thinking = "";
   const calls: Json[] = [];
@@ -84,6 +84,7 @@ function assistantMessage(parts: readonly ContentPart[], field: string): Json {
     else if (part.part.case !== "providerState")
       throw invalid(`${field}.parts[${at}]`, "is not a part that an assistant can have");
   }
+  if (content === "" && thinking === "" && calls.length === 0) return undefined;
   return {
     role: "assistant",
     content,

@@ -44,6 +44,8 @@ export interface ChatQuirks {
   readonly cacheMarks: boolean;
   /** The form of call ids it takes: `nine` letters or digits. */
   readonly callIds: "any" | "nine";
+  /** A message of nothing but calls has `null` as its content; false = an empty text. */
+  readonly nullContent: boolean;
   /** A user may speak right after a tool. */
   readonly userAfterTool: boolean;
   /** Parameters it does not take, by their names in `Sampling` and `CompletionInput`. */

@@ -43,7 +43,7 @@ class MessageWriter {
         this.#user(message.parts, field);
         break;
       case Role.ASSISTANT:
-        this.messages.push(this.#assistant(message.parts, field));
+        this.#assistant(message.parts, field);
         break;
       case Role.TOOL:
         this.#toolResults(message.parts, field);
@@ -76,7 +76,8 @@ class MessageWriter {
     });
   }
 
-  #assistant(parts: readonly ContentPart[], field: string): Record<string, unknown> {
+  /** A message that says nothing, as after a refusal, is left out: servers refuse it. */
+  #assistant(parts: readonly ContentPart[], field: string): void {
     let content = "";
     let reasoning = "";
     const calls: Json[] = [];
@@ -104,14 +105,15 @@ class MessageWriter {
           throw invalid(`${field}.parts[${at}]`, "is not a part that an assistant can have");
       }
     }
-    const { reasoningField } = this.#quirks;
-    return {
-      role: "assistant",
-      content: content === "" && calls.length > 0 ? null : content,
+    const { reasoningField, nullContent } = this.#quirks;
+    const more = {
       ...(calls.length > 0 && { tool_calls: calls }),
       ...(reasoningField !== "" && reasoning !== "" && { [reasoningField]: reasoning }),
       ...(details.length > 0 && { reasoning_details: details }),
     };
+    if (content === "" && Object.keys(more).length === 0) return;
+    const isNull = content === "" && calls.length > 0 && nullContent;
+    this.messages.push({ role: "assistant", content: isNull ? null : content, ...more });
   }
 
   /** Servers refuse a conversation that holds arguments they cannot parse, so such a call goes back without them. */

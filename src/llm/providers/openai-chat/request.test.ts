@@ -36,6 +36,18 @@ const data = (text: string): object => ({ case: "data", value: Buffer.from(text)
 const text = (value: string): object => ({ part: { case: "text", value } });
 
 describe("openai chat request", () => {
+  test("an assistant that said nothing is left out; calls alone have the content that their server takes", () => {
+    const nothing = assistant({ case: "reasoning", value: "hm" }, { case: "text", value: "" });
+    expect(messages(nothing)).toEqual([]);
+    expect(messages(nothing, { vendor: "moonshot" })).toEqual([
+      { role: "assistant", content: "", reasoning_content: "hm" },
+    ]);
+    const calls = assistant({ case: "toolCall", value: { callId: "c", name: "f", argumentsJson: "{}" } });
+    expect(messages(calls)).toMatchObject([{ content: null }]);
+    for (const vendor of ["ollama", "lmstudio"])
+      expect(messages(calls, { vendor })).toMatchObject([{ content: "" }]);
+  });
+
   test("nothing set - nothing but model, messages and stream", () => {
     expect(build({}).body).toEqual({
       model: "m",

@@ -56,6 +56,7 @@ export const COMPATIBLE: ChatQuirks = {
   reasoningField: "",
   cacheMarks: false,
   callIds: "any",
+  nullContent: true,
   userAfterTool: true,
   drops: [],
   extra: {},
@@ -272,7 +273,15 @@ export const VENDORS: ReadonlyMap<string, Vendor> = new Map<string, Vendor>([
   ],
   [
     "lmstudio",
-    { hosts: /:1234$/, quirks: { formats: ["schema"], toolChoices: ["none", "required"], media: ["image"] } },
+    {
+      hosts: /:1234$/,
+      quirks: {
+        formats: ["schema"],
+        toolChoices: ["none", "required"],
+        media: ["image"],
+        nullContent: false,
+      },
+    },
   ],
   [
     "ollama",
@@ -280,6 +289,7 @@ export const VENDORS: ReadonlyMap<string, Vendor> = new Map<string, Vendor>([
       hosts: /:11434$/,
       quirks: {
         reasoningField: "reasoning",
+        nullContent: false,
         toolChoices: [],
         media: ["image"],
         drops: ["parallel_tool_calls"],

@@ -12,7 +12,8 @@ import { invalid, parametersOf, textOnly, type OfferedTools } from "./request-in
 /** What a dialect makes of its messages, by who speaks. `field` names the parts, or the part, in an error. */
 export interface RoleWriters {
   user(parts: readonly ContentPart[], field: string): Json;
-  assistant(parts: readonly ContentPart[], field: string): Json;
+  /** undefined = it says nothing: servers refuse such a message. */
+  assistant(parts: readonly ContentPart[], field: string): Json | undefined;
   /** A message of its own for each result. */
   toolResult(part: ContentPart, field: string): Json;
 }
@@ -28,7 +29,7 @@ export function messagesByRole(input: CompletionInput, write: RoleWriters): Json
       case Role.REMINDER: // what the model is reminded of stands last, and only the user may speak there
         return [write.user(parts, field)];
       case Role.ASSISTANT:
-        return [write.assistant(parts, field)];
+        return [write.assistant(parts, field) ?? []].flat();
       case Role.TOOL:
         return parts.map((part, number) => write.toolResult(part, `${field}.parts[${number}]`));
       case Role.UNSPECIFIED:
