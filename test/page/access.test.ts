@@ -1,5 +1,4 @@
 /** The page without a mouse, for a screen reader, in both colour schemes, on a phone. */
-import { createRequire } from "node:module";
 import type { Page } from "playwright-core";
 import { beforeEach, expect, it } from "vitest";
 import { describeInChromium } from "../support/chromium.js";
@@ -11,6 +10,7 @@ import {
   textChunks,
   toolCallScript,
 } from "../support/scripted-upstream.js";
+import { AXE_PATH, axe } from "./axe.js";
 import { hasToolResult } from "../support/e2e-fixture.js";
 import {
   ask,
@@ -23,7 +23,6 @@ import {
   useServer,
 } from "./page-fixture.js";
 
-const axePath = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 const server = useServer();
 const ANSWER =
   "# Heading\n\nA **list**:\n\n- one\n- two\n\n| a | b |\n| - | - |\n| 1 | 2 |\n\n```js\nconst x = 1;\n```\n\nThe end.";
@@ -44,7 +43,7 @@ describeInChromium("the page for everybody", (browser) => {
 
   it.each(["light", "dark"] as const)("has nothing that axe finds, in %s", async (colorScheme) => {
     const page = await (await newProfile({ colorScheme, bypassCSP: true })).newPage();
-    await page.addScriptTag({ path: axePath });
+    await page.addScriptTag({ path: AXE_PATH });
     const problems = [...(await axe(page, "empty"))];
     await ask(page, "What time is it?");
     await untilAnswer(page, "The end.");
@@ -139,31 +138,4 @@ async function tabTo(page: Page, name: string, key: "Tab" | "Shift+Tab"): Promis
     await page.keyboard.press(key);
   }
   throw new Error(`the keyboard does not reach "${name}"`);
-}
-
-interface AxeWindow {
-  readonly axe: {
-    run(): Promise<{ violations: { id: string; nodes: { target: unknown; failureSummary?: string }[] }[] }>;
-  };
-}
-
-/** What axe finds on the page as it is now. */
-async function axe(page: Page, where: string): Promise<string[]> {
-  await page
-    .evaluate(
-      () =>
-        Promise.all(
-          document.getAnimations().map((animation) => animation.finished.catch(() => undefined)),
-        ).then(() => undefined),
-      undefined,
-    )
-    .catch(() => undefined);
-  const violations = await page.evaluate(
-    async () => (await (window as unknown as AxeWindow).axe.run()).violations,
-  );
-  return violations.flatMap(({ id, nodes }) =>
-    nodes.map(
-      ({ target, failureSummary }) => `${where}: ${id} at ${JSON.stringify(target)}: ${failureSummary ?? ""}`,
-    ),
-  );
 }

@@ -32,6 +32,8 @@ export interface TestServer {
 }
 
 export interface TestServerOptions {
+  /** What the provider lists. Default: MODEL and OTHER_MODEL. */
+  readonly models?: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
   /** "host:port" that open_url may reach; known once the hooks run. */
   readonly allowHosts?: () => readonly string[];
@@ -49,7 +51,7 @@ export function useServer(options: TestServerOptions = {}): TestServer {
   };
   beforeAll(async () => {
     upstream = await startScriptedUpstream();
-    upstream.setModels([MODEL, OTHER_MODEL]);
+    upstream.setModels(options.models ?? [MODEL, OTHER_MODEL]);
     const [httpPort, grpcPort] = await freePorts(2);
     const config = path.join(dataDir, "config.yaml");
     const hosts = JSON.stringify(options.allowHosts?.() ?? []);

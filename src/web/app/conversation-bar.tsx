@@ -28,6 +28,7 @@ export function ConversationBar({
   if (isEditing)
     return (
       <div className="top-title-form">
+        <h1 className="hidden-text">{title}</h1>
         <TitleForm
           title={title}
           onCancel={() => setEditing(false)}

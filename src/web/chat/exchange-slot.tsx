@@ -29,6 +29,7 @@ export const ExchangeSlot = memo(function ExchangeSlot(props: ExchangeSlotProps)
     <section
       className="exchange exchange-slot"
       id={`m-${user.messageId}`}
+      role="group"
       aria-label="Question and answer"
       aria-busy={!isDrawn}
       style={isDrawn ? { containIntrinsicSize: `auto ${height}px` } : { height }}

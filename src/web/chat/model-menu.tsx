@@ -1,9 +1,8 @@
 /** The models to choose from, with what they take and cost; more than one can answer side by side. */
 import { useEffect, useId, useRef, useState, type KeyboardEvent } from "react";
 import type { Model } from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
-import { formatCost, formatTokens } from "../ui/format.js";
 import { Icon } from "../ui/icon.js";
-import { MAX_LANES } from "./settings-dialog.js";
+import { MAX_LANES, modelFacts } from "./model-facts.js";
 
 export interface ModelMenuProps {
   readonly models: readonly Model[];
@@ -124,19 +123,4 @@ function ModelItem(props: {
       </button>
     </li>
   );
-}
-
-/** What is known of a model, in few words: its maker, its room, what it can, its price per million tokens. */
-export function modelFacts(model: Model): string[] {
-  const { contextTokens, tools, reasoning, modalities, price, demo, isDefault, ownedBy } = model;
-  const money = (micros: string): string => formatCost(micros, price?.currency ?? "");
-  return [
-    demo ? "a script, no language model" : ownedBy,
-    isDefault ? "default" : "",
-    contextTokens > 0 ? `${formatTokens(contextTokens)} context` : "",
-    reasoning ? "reasons" : "",
-    tools ? "tools" : "",
-    ...modalities.filter((kind) => kind !== "text"),
-    price ? `${money(price.inputMicrosPerMtok)} in, ${money(price.outputMicrosPerMtok)} out per M` : "",
-  ].filter(Boolean);
 }

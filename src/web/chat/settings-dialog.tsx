@@ -3,6 +3,7 @@ import { useState } from "react";
 import { ReasoningEffort } from "../../../gen/turnwire/packet/v1/common_pb.js";
 import type { Catalogue } from "../data/page-data.js";
 import { DEFAULT_SETTINGS, type ChatSettings } from "../data/settings.js";
+import { MAX_LANES, modelFacts } from "./model-facts.js";
 import { Dialog } from "../ui/dialog.js";
 
 export interface SettingsDialogProps {
@@ -11,9 +12,6 @@ export interface SettingsDialogProps {
   readonly onSave: (settings: ChatSettings) => void;
   readonly onClose: () => void;
 }
-
-/** The most models that are asked at once: more do not fit beside each other. */
-export const MAX_LANES = 3;
 
 const EFFORTS: readonly (readonly [ReasoningEffort, string])[] = [
   [ReasoningEffort.UNSPECIFIED, "Model's own"],
@@ -107,19 +105,18 @@ function ModelChoice(props: {
       <p className="setting-help">
         Choose two or three to see their answers side by side, and pick the one to go on from.
       </p>
-      <ul className="plain choices">
-        {models.map(({ modelId, displayName, demo, isDefault }) => (
-          <li key={modelId}>
+      <ul className="plain choices models">
+        {models.map((model) => (
+          <li key={model.modelId}>
             <label>
               <input
                 type="checkbox"
-                checked={chosen.includes(modelId)}
-                disabled={!chosen.includes(modelId) && chosen.length >= MAX_LANES}
-                onChange={(event) => toggle(modelId, event.target.checked)}
+                checked={chosen.includes(model.modelId)}
+                disabled={!chosen.includes(model.modelId) && chosen.length >= MAX_LANES}
+                onChange={(event) => toggle(model.modelId, event.target.checked)}
               />
-              <span>{displayName || modelId}</span>
-              {demo && <small>a script, no language model</small>}
-              {isDefault && <small>default</small>}
+              <span>{model.displayName || model.modelId}</span>
+              <small>{modelFacts(model).join(" · ")}</small>
             </label>
           </li>
         ))}

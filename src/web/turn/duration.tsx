@@ -1,6 +1,14 @@
 /** Times for people, and a timer for what is still running. */
 import { createContext, useContext, useEffect, useState, type ReactNode } from "react";
 
+/** A time too short to be told. */
+const NO_TIME_MS = 50;
+
+/** What took so long, or nothing where it took no time to speak of. */
+export function toldDuration(ms: number): string {
+  return ms < NO_TIME_MS ? "" : durationText(ms);
+}
+
 /** "0.4 s", "3.2 s", "1 min 5 s". */
 export function durationText(ms: number): string {
   if (ms < 59_950) return `${(ms / 1_000).toFixed(1)} s`;

@@ -2,7 +2,7 @@
 import { memo, type ReactNode } from "react";
 import type { TextGroup } from "../../client/view.js";
 import { Disclosure } from "./disclosure.js";
-import { durationText, Elapsed } from "./duration.js";
+import { Elapsed, toldDuration } from "./duration.js";
 import { Markdown } from "./markdown/markdown.js";
 
 /** Characters of the newest thought that are shown while the block is closed. */
@@ -38,7 +38,8 @@ export const ReasoningBlock = memo(function ReasoningBlock({
 
 function title({ open, durationMs }: TextGroup): string {
   if (open) return "Thinking";
-  return durationMs > 0 ? `Thought for ${durationText(durationMs)}` : "Thought";
+  const time = toldDuration(durationMs);
+  return time ? `Thought for ${time}` : "Thought";
 }
 
 function newestLine(text: string): string {

@@ -2,7 +2,7 @@
 import { memo, type ReactNode } from "react";
 import { callStatusWords, callTitle, type GroupView, type ToolCallView } from "../../client/view.js";
 import { Disclosure } from "./disclosure.js";
-import { durationText, Elapsed } from "./duration.js";
+import { Elapsed, toldDuration } from "./duration.js";
 import { FileButtons, Output, prettyText, ToolBodyView } from "./tool-body-view.js";
 
 /** Whether a call is still on its way. */
@@ -50,7 +50,7 @@ function summaryOf(call: ToolCallView): string {
     call.status === "ok" && body.kind === "search"
       ? `${body.documents.length} ${body.documents.length === 1 ? "result" : "results"}`
       : "";
-  const time = call.durationMs > 0 ? durationText(call.durationMs) : "";
+  const time = toldDuration(call.durationMs);
   return [callStatusWords(call.status), found, time].filter((part) => part !== "").join(", ");
 }
 
