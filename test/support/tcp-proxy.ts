@@ -7,6 +7,8 @@ export interface TcpProxy {
   holdAnswers(): void;
   /** Lets held answers through, and all that follow. */
   releaseAnswers(): void;
+  /** Lets so many more bytes of the server's through, then cuts: in the middle of whatever is sent. */
+  cutAfter(bytes: number): void;
   /** Destroys all connections; what was held is lost. New ones are taken, and pass answers again. */
   cut(): void;
   /** Refuses new connections too, until `allow`. */
@@ -20,6 +22,8 @@ export async function startTcpProxy(targetPort: number): Promise<TcpProxy> {
   const pairs = new Set<{ client: net.Socket; server: net.Socket }>();
   let holding = false;
   let refusing = false;
+  /** Bytes that may still pass; undefined = any number. */
+  let left: number | undefined;
   const listener = net.createServer((client) => {
     if (refusing) {
       client.destroy();
@@ -37,13 +41,27 @@ export async function startTcpProxy(targetPort: number): Promise<TcpProxy> {
     client.pipe(server);
     server.pipe(client);
     if (holding) hold(pair);
+    if (left !== undefined) count(pair);
   });
+  /** Takes the place of the pipe: what is beyond the last byte that may pass is lost with the connection. */
+  const count = ({ client, server }: { client: net.Socket; server: net.Socket }): void => {
+    server.unpipe(client);
+    server.removeAllListeners("data");
+    server.on("data", (data: Buffer) => {
+      const part = data.subarray(0, left);
+      if (left !== undefined) left -= part.length;
+      client.write(part);
+      if (left === 0) cut();
+    });
+    server.resume();
+  };
   const hold = (pair: { client: net.Socket; server: net.Socket }): void => {
     pair.server.unpipe(pair.client);
     pair.server.pause();
   };
   const cut = (): void => {
     holding = false;
+    left = undefined;
     for (const { client, server } of [...pairs]) {
       client.destroy();
       server.destroy();
@@ -59,6 +77,10 @@ export async function startTcpProxy(targetPort: number): Promise<TcpProxy> {
     releaseAnswers: () => {
       holding = false;
       for (const { client, server } of pairs) server.pipe(client);
+    },
+    cutAfter: (bytes) => {
+      left = bytes;
+      for (const pair of pairs) count(pair);
     },
     cut,
     refuse: () => {
