@@ -26,6 +26,7 @@ import {
 } from "../../src/main/embedded/postgres.js";
 import { identifyProcess, workingDirectory } from "../../src/main/embedded/process-info.js";
 import { chooseRunAs, parsePasswd } from "../../src/main/embedded/run-as.js";
+import { freePorts } from "../support/free-ports.js";
 import { runSql } from "../support/postgres.js";
 
 const AS_ROOT = process.getuid?.() === 0;
@@ -127,7 +128,7 @@ describe("startPostgres", () => {
   it("an adopted server on another port than the one wanted is moved there", async () => {
     const dataDir = join(root, "data");
     await startInKilledProcess(dataDir);
-    const port = await freePort();
+    const [port] = await freePorts(1);
     const server = await start(dataDir, { port });
     expect(server.port).toBe(port);
     expect(await runSql(server.url, "select n from t")).toEqual([{ n: 7 }]);
@@ -173,7 +174,7 @@ describe("startPostgres", () => {
 
   it("a port that is taken - UNAVAILABLE, naming it", async () => {
     const holder = createServer();
-    const port = await freePort();
+    const [port] = await freePorts(1);
     await new Promise<void>((resolve) => holder.listen(port, "127.0.0.1", resolve));
     try {
       const started = start(join(root, "data"), { port });
@@ -316,13 +317,4 @@ async function startInKilledProcess(dataDir: string): Promise<number> {
   await ended;
   expect(workingDirectory(pid)).toBeDefined();
   return pid;
-}
-
-function freePort(): Promise<number> {
-  return new Promise((resolve) => {
-    const probe = createServer().listen(0, "127.0.0.1", () => {
-      const address = probe.address();
-      probe.close(() => resolve(typeof address === "object" && address ? address.port : 0));
-    });
-  });
 }

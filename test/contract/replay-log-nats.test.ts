@@ -1,7 +1,8 @@
 import { connect } from "nats";
 import { silentLogger } from "../../src/lib/log.js";
 import { connectNatsReplayLog, type NatsReplayLog } from "../../src/replay/nats-replay-log.js";
-import { freePort, type NatsServerBinary } from "../../src/main/embedded/nats-server.js";
+import type { NatsServerBinary } from "../../src/main/embedded/nats-server.js";
+import { freePorts } from "../support/free-ports.js";
 import { describeWithNats, startTestNats } from "../support/nats.js";
 import { startTcpProxy } from "../support/tcp-proxy.js";
 import { replayLogContract, type LogHarness } from "./replay-log.js";
@@ -9,7 +10,7 @@ import { replayLogContract, type LogHarness } from "./replay-log.js";
 const STREAM = "TURNWIRE_LOG";
 
 async function natsHarness(binary: NatsServerBinary): Promise<LogHarness> {
-  const monitorPort = await freePort();
+  const monitorPort = (await freePorts(1))[0]!;
   const { server, end } = await startTestNats(binary, { monitorPort });
   const admin = await connect({ servers: `127.0.0.1:${server.port}`, ...credentialsOf(server.url) });
   const jsm = await admin.jetstreamManager();

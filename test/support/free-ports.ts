@@ -1,16 +1,18 @@
-import { createServer } from "node:net";
-import type { AddressInfo } from "node:net";
+import { randomInt } from "node:crypto";
+import { isFree } from "../../src/main/embedded/loopback-port.js";
 
-/** Ports on 127.0.0.1 that nobody listened on a moment ago. */
+/** Below the ports that systems give out by themselves, to `listen(0)` and to outgoing connections (from 32768 on). */
+const [FIRST, END] = [15_000, 32_000];
+
+/**
+ * Ports on 127.0.0.1 that nobody listens on, and that nobody gets who does not ask for that very port: they stay free
+ * until they are used.
+ */
 export async function freePorts(count: number): Promise<number[]> {
-  const servers = await Promise.all(
-    Array.from({ length: count }, async () => {
-      const server = createServer();
-      await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-      return server;
-    }),
-  );
-  const ports = servers.map((server) => (server.address() as AddressInfo).port);
-  await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))));
-  return ports;
+  const ports = new Set<number>();
+  while (ports.size < count) {
+    const port = randomInt(FIRST, END);
+    if (await isFree(port)) ports.add(port);
+  }
+  return [...ports];
 }

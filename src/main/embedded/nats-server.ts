@@ -13,6 +13,7 @@ import net from "node:net";
 import path from "node:path";
 import type { Logger } from "../../lib/log.js";
 import { systemClock } from "../../lib/clock.js";
+import { freePort, isFree } from "./loopback-port.js";
 import { identifyProcess, isAlive, type ProcessIdentity } from "./process-info.js";
 
 /** A nats-server program. */
@@ -331,26 +332,6 @@ function greets(port: number, name: string): Promise<boolean> {
     });
     socket.once("error", () => done(false));
     socket.once("end", () => done(false));
-  });
-}
-
-/** A port of the loopback that is free now. */
-export function freePort(): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const probe = net.createServer();
-    probe.once("error", reject);
-    probe.listen(0, "127.0.0.1", () => {
-      const { port } = probe.address() as net.AddressInfo;
-      probe.close(() => resolve(port));
-    });
-  });
-}
-
-function isFree(port: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const probe = net.createServer();
-    probe.once("error", () => resolve(false));
-    probe.listen(port, "127.0.0.1", () => probe.close(() => resolve(true)));
   });
 }
 

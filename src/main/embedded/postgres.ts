@@ -11,11 +11,11 @@
  */
 import { spawn } from "node:child_process";
 import { closeSync, existsSync, fstatSync, openSync, readSync, renameSync, statSync } from "node:fs";
-import { createServer } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError } from "../../lib/errors.js";
 import type { Logger } from "../../lib/log.js";
+import { freePort } from "./loopback-port.js";
 import { preparePostgresBinaries, type PostgresBinaries } from "./postgres-binaries.js";
 import {
   diskReason,
@@ -279,15 +279,4 @@ function openLog(file: string): { readonly fd: number; textSince(): string } {
   } catch (error) {
     throw explainFileError(file, error);
   }
-}
-
-function freePort(): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const server = createServer();
-    server.once("error", reject);
-    server.listen(0, "127.0.0.1", () => {
-      const address = server.address();
-      server.close(() => resolve(typeof address === "object" && address ? address.port : 0));
-    });
-  });
 }
