@@ -14,8 +14,10 @@ const TIMED = [
 
 export default defineConfig({
   test: {
-    testTimeout: 30_000,
-    hookTimeout: 60_000,
+    testTimeout: 60_000,
+    hookTimeout: 120_000,
+    // How long something that is polled for may take on a loaded machine; the default is one second.
+    expect: { poll: { timeout: 15_000 } },
     projects: [
       {
         extends: true,

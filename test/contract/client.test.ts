@@ -210,9 +210,7 @@ describe.each(WIRES)("client over $name", (wire) => {
     for await (const update of client.send({ text: "hello" })) {
       if (update.kind === "packets" && update.packets.at(-1)!.seq === 5) break;
     }
-    const left = performance.now();
-    await aborted((await server.call(1)).signal);
-    expect(performance.now() - left).toBeLessThan(100);
+    await aborted((await server.call(1)).signal); // the script itself never ends the call
     expect(server.calls).toHaveLength(1);
   });
 

@@ -173,7 +173,7 @@ test("documents - bombs and mazes cost a process of their own, while the service
   expect(long).toMatchObject({ status: DocumentStatus.FAILED, failure: DocumentFailure.TOO_LARGE });
   expect(pages).toMatchObject({ status: DocumentStatus.FAILED, failure: DocumentFailure.TOO_LARGE });
   // Its own work never holds the loop for long; what a busy machine adds is not this.
-  expect(delay.percentile(90) / 1e6).toBeLessThan(100);
+  expect(delay.percentile(90) / 1e6).toBeLessThan(250);
 });
 
 test("documents - many encodings, line ends and stray zeros become one text", async () => {

@@ -166,7 +166,7 @@ describe("edge access - health over HTTP", () => {
     expect(await send(edge, "GET", "/readyz", {})).toMatchObject({ status: 503, text: "not ready\n" });
     failing = false;
     await expect
-      .poll(async () => (await send(edge, "GET", "/readyz", {})).status, { timeout: 5_000 })
+      .poll(async () => (await send(edge, "GET", "/readyz", {})).status, { timeout: 15_000 })
       .toBe(200);
   });
 

@@ -126,12 +126,12 @@ describe("waking", () => {
     const { turn: foreign } = await runningTurn(elsewhere, { owner: newId() });
     await elsewhere.requestStop(ALICE, { kind: "turn", turnId: foreign.turnId }, undefined);
     await elsewhere.requestStop(ALICE, { kind: "turn", turnId: turn.turnId }, undefined);
-    await expect.poll(() => wakes.count, { timeout: 5_000 }).toBe(1);
+    await expect.poll(() => wakes.count, { timeout: 15_000 }).toBe(1);
 
     wakes.unsubscribe();
     const later = countWakes(owner);
     await elsewhere.requestStop(ALICE, { kind: "turn", turnId: turn.turnId }, undefined);
-    await expect.poll(() => later.count, { timeout: 5_000 }).toBe(1);
+    await expect.poll(() => later.count, { timeout: 15_000 }).toBe(1);
     expect(wakes.count).toBe(1);
     later.unsubscribe();
   });
@@ -164,11 +164,11 @@ describe("waking", () => {
       "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'turnwire-listener' and datname = current_database()",
     );
     expect(ended.length).toBeGreaterThan(0);
-    await expect.poll(() => wakes.count, { timeout: 5_000 }).toBeGreaterThan(before);
+    await expect.poll(() => wakes.count, { timeout: 15_000 }).toBeGreaterThan(before);
     const { turn } = await runningTurn(elsewhere, { owner });
     const reconnected = wakes.count;
     await elsewhere.requestStop(ALICE, { kind: "turn", turnId: turn.turnId }, undefined);
-    await expect.poll(() => wakes.count, { timeout: 5_000 }).toBeGreaterThan(reconnected);
+    await expect.poll(() => wakes.count, { timeout: 15_000 }).toBeGreaterThan(reconnected);
     wakes.unsubscribe();
   });
 

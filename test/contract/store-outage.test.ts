@@ -90,7 +90,7 @@ describe("Postgres is killed (-9) and started again", () => {
     const owner = newId();
     let wakes = 0;
     const unsubscribe = stores.store.onCommand(owner, () => wakes++);
-    await expect.poll(() => wakes, { timeout: 5_000 }).toBeGreaterThan(0);
+    await expect.poll(() => wakes, { timeout: 15_000 }).toBeGreaterThan(0);
     const { turn } = await runningTurn(stores.store, { owner });
     const before = wakes;
     const pid = killPostgres();
@@ -98,7 +98,7 @@ describe("Postgres is killed (-9) and started again", () => {
     await expect.poll(() => wakes, { timeout: 10_000 }).toBeGreaterThan(before);
     const reconnected = wakes;
     await patiently(() => stores.store.requestStop(ALICE, { kind: "turn", turnId: turn.turnId }, undefined));
-    await expect.poll(() => wakes, { timeout: 5_000 }).toBeGreaterThan(reconnected);
+    await expect.poll(() => wakes, { timeout: 15_000 }).toBeGreaterThan(reconnected);
     unsubscribe();
   });
 });

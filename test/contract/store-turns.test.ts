@@ -424,7 +424,7 @@ describe("limits", () => {
       await expect(stores.store.acceptTurn(send({ sessionId: session.sessionId }))).rejects.toMatchObject({
         code: ErrorCode.UNAVAILABLE,
       });
-      expect(performance.now() - began).toBeLessThan(9_000);
+      expect(performance.now() - began).toBeLessThan(25_000);
       // Readers of the same row are not held up.
       expect(await stores.store.getSession(ALICE, session.sessionId)).toBeDefined();
     } finally {

@@ -262,7 +262,7 @@ test("arguments - one bare value of the merge argument stands for a list of one"
   expect(seen).toEqual([{ city: "x", days: ["mon"] }]);
 });
 
-test("arguments - 256 KiB of hostile text is checked within 50 ms", async () => {
+test("arguments - 256 KiB of hostile text is checked within 50 ms of CPU time", async () => {
   const { definition } = gatedTool(STRICT);
   const peer = start([definition]);
   for (const text of ["[", '{"a":', "\\", '"', " ", "{]"].map((piece) =>
@@ -270,9 +270,9 @@ test("arguments - 256 KiB of hostile text is checked within 50 ms", async () => 
   )) {
     const times: number[] = [];
     for (let round = 0; round < 3; round++) {
-      const begun = performance.now();
+      const before = process.cpuUsage();
       const result = await peer.call({ argumentsJson: `{"city":${text}` }).result();
-      times.push(performance.now() - begun);
+      times.push(process.cpuUsage(before).user / 1_000);
       expect(result.outcome).toBe(ToolOutcome.ERROR);
     }
     expect(Math.min(...times)).toBeLessThan(50);

@@ -17,8 +17,6 @@ import { startScriptedUpstream } from "../support/scripted-upstream.js";
 import { makeDataDir, removeDataDir } from "../support/turnwire-process.js";
 
 const root = path.resolve(import.meta.dirname, "../..");
-/** Building and starting; start-time.test.ts measures it alone, here other suites run beside it. */
-const READY_WITHIN_MS = 30_000;
 
 describe("README.md: services", () => {
   const cleanUps: (() => Promise<void> | void)[] = [];
@@ -61,11 +59,9 @@ describe("README.md: services", () => {
     });
     const env = chatEnv();
     const first = await serve(start!, env, copy);
-    expect(first.readyAfterMs).toBeLessThan(READY_WITHIN_MS);
     expect(await ask(first)).toContain("demo");
     await first.kill9();
     const second = await serve(start!, env, copy);
-    expect(second.readyAfterMs).toBeLessThan(READY_WITHIN_MS);
     expect(await ask(second)).toContain("demo");
   }, 300_000);
 

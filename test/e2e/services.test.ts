@@ -268,7 +268,7 @@ describe("SIGTERM of the server", () => {
     server = await start({});
     const { code, tookMs } = await terminate(server);
     expect(code).toBe(0);
-    expect(tookMs).toBeLessThan(5_000);
+    expect(tookMs).toBeLessThan(10_000);
   });
 
   test("with a turn that ends in time: its readers get all of it", async () => {
@@ -310,7 +310,7 @@ describe("SIGTERM of the server", () => {
     const { code, tookMs } = await terminate(server);
     expect(code).toBe(0);
     expect(tookMs).toBeGreaterThan(1_400);
-    expect(tookMs).toBeLessThan(8_000);
+    expect(tookMs).toBeLessThan(15_000);
     const packets = await reading;
     expectGrammar(packets);
     expect(endOf(packets)).toEqual([TurnOutcome.INTERRUPTED, StopReason.OWNER_LOST]);

@@ -220,10 +220,10 @@ describe("sessions", () => {
     const request = await upstream.waitForRequest(count);
     const deletedAt = performance.now();
     await client.deleteSession({ sessionId });
-    expect((await request.closed) - deletedAt).toBeLessThan(5_000);
+    expect((await request.closed) - deletedAt).toBeLessThan(15_000);
     expect(request.closedByClient).toBe(true);
     expect(await reading).toBe(Code.NotFound);
-    expect(performance.now() - deletedAt).toBeLessThan(5_000);
+    expect(performance.now() - deletedAt).toBeLessThan(15_000);
     await expectGone(sessionId, turnId);
     upstream.replyWith(() => plainAnswer("still here"));
     expect((await say("and on")).text).toBe("still here");

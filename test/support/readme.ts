@@ -81,7 +81,6 @@ export function runExample(name: string, options: RunOptions = {}): Promise<stri
 export interface StartedService {
   /** Its ready line. */
   readonly facts: Readonly<Record<string, unknown>>;
-  readonly readyAfterMs: number;
   output(): string;
   kill9(): Promise<void>;
   /** SIGTERM to the service itself, then waits for the whole command to end. */
@@ -94,7 +93,6 @@ export async function serveCommand(
   env: Readonly<Record<string, string>>,
   cwd = root,
 ): Promise<StartedService> {
-  const startMs = performance.now();
   const child = spawn("bash", ["-eu", "-c", line], {
     cwd,
     env: exampleEnv(env),
@@ -113,7 +111,6 @@ export async function serveCommand(
   };
   return {
     facts,
-    readyAfterMs: performance.now() - startMs,
     output: () => output,
     kill9: () => end("SIGKILL"),
     stop: () => end("SIGTERM"),

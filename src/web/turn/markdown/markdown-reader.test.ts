@@ -178,9 +178,7 @@ describe("MarkdownReader", () => {
     "completes an open end of many %j quickly",
     (sign) => {
       const text = sign.repeat(20_000 / sign.length);
-      const began = performance.now();
-      completeTail(text);
-      expect(performance.now() - began).toBeLessThan(500);
+      expect(cpuMs(() => completeTail(text))).toBeLessThan(500);
     },
   );
 
@@ -188,9 +186,8 @@ describe("MarkdownReader", () => {
     "reads a text of many %j quickly, and shows all of it",
     (sign) => {
       const text = `${sign.repeat(60_000 / sign.length)} **end**`;
-      const began = performance.now();
-      const blocks = new MarkdownReader().read(text, false);
-      expect(performance.now() - began).toBeLessThan(1_000);
+      let blocks: ReturnType<MarkdownReader["read"]> = [];
+      expect(cpuMs(() => (blocks = new MarkdownReader().read(text, false)))).toBeLessThan(1_000);
       expect(JSON.stringify(blocks.map(({ token }) => token))).toContain(sign.repeat(1_000));
     },
   );
@@ -201,12 +198,19 @@ describe("MarkdownReader", () => {
       const reader = new MarkdownReader();
       let text = paragraph.repeat(paragraphs);
       reader.read(text, true);
-      const began = performance.now();
-      for (let i = 0; i < 300; i++) reader.read((text += "word "), true);
-      return performance.now() - began;
+      return cpuMs(() => {
+        for (let i = 0; i < 300; i++) reader.read((text += "word "), true);
+      });
     };
-    cost(10);
+    const leastCost = (paragraphs: number): number => Math.min(...[1, 2, 3].map(() => cost(paragraphs)));
     // Fifty times the text before it: reading it again would take fifty times as long.
-    expect(cost(1_000) / cost(20)).toBeLessThan(10);
+    expect(leastCost(1_000) / Math.max(leastCost(20), 1)).toBeLessThan(10);
   });
 });
+
+/** CPU time of this process, which others on the machine do not make longer. */
+function cpuMs(work: () => unknown): number {
+  const before = process.cpuUsage();
+  work();
+  return process.cpuUsage(before).user / 1_000;
+}
