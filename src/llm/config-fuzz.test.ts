@@ -19,18 +19,7 @@ const page = readFileSync(new URL("../../docs/models.md", import.meta.url), "utf
 const EXAMPLES = [...page.matchAll(/```yaml\n([\s\S]*?)```/g)].slice(0, 2).map(([, text]) => text ?? "");
 
 /** One of each kind that a reader could trip over; with more the suite only takes longer. */
-const VALUES: readonly unknown[] = [
-  null,
-  true,
-  -1,
-  1e300,
-  "",
-  SECRET,
-  "http://u:p@h/",
-  [null],
-  [{}],
-  { a: 1 },
-];
+const VALUES: readonly unknown[] = [null, -1, "", SECRET, [null], { a: 1 }];
 
 function read(yaml: string): { readonly error: unknown } | undefined {
   try {
@@ -108,46 +97,51 @@ test.each(EXAMPLES.map((text, at) => [at + 1, text] as const))(
     }
     expect(refused).toBeGreaterThan(paths.length * 2);
   },
+  120_000,
 );
 
-test("characters that are lost, doubled or put in - never a crash, always a line", () => {
-  let seed = 11;
-  const random = (below: number): number => (seed = (seed * 48_271) % 2_147_483_647) % below;
-  const put = [
-    "{",
-    "}",
-    "[",
-    "]",
-    ":",
-    ",",
-    "-",
-    "#",
-    '"',
-    "'",
-    "&a ",
-    "*a",
-    "!t ",
-    "|",
-    "\n",
-    "\t",
-    "\u0000",
-    "? ",
-    "%",
-  ];
-  for (const example of EXAMPLES) {
-    for (let run = 0; run < 120; run++) {
-      const at = random(example.length);
-      const how = random(3);
-      const yaml =
-        how === 0
-          ? example.slice(0, at) + example.slice(at + 1 + random(4))
-          : how === 1
-            ? example.slice(0, at) + put[random(put.length)] + example.slice(at)
-            : `${example.slice(0, at)} ${SECRET} ${example.slice(at)}`;
-      check(yaml, `run ${run} at ${at}`, false);
+test(
+  "characters that are lost, doubled or put in - never a crash, always a line",
+  { timeout: 120_000 },
+  () => {
+    let seed = 11;
+    const random = (below: number): number => (seed = (seed * 48_271) % 2_147_483_647) % below;
+    const put = [
+      "{",
+      "}",
+      "[",
+      "]",
+      ":",
+      ",",
+      "-",
+      "#",
+      '"',
+      "'",
+      "&a ",
+      "*a",
+      "!t ",
+      "|",
+      "\n",
+      "\t",
+      "\u0000",
+      "? ",
+      "%",
+    ];
+    for (const example of EXAMPLES) {
+      for (let run = 0; run < 120; run++) {
+        const at = random(example.length);
+        const how = random(3);
+        const yaml =
+          how === 0
+            ? example.slice(0, at) + example.slice(at + 1 + random(4))
+            : how === 1
+              ? example.slice(0, at) + put[random(put.length)] + example.slice(at)
+              : `${example.slice(0, at)} ${SECRET} ${example.slice(at)}`;
+        check(yaml, `run ${run} at ${at}`, false);
+      }
     }
-  }
-});
+  },
+);
 
 test.each([
   ["the key itself instead of a variable's name", `apiKeyEnv: ${SECRET}`],

@@ -1,7 +1,7 @@
 /**
  * Whether a peer answers: its grpc.health.v1, asked every two seconds. Owns the question and its connection.
- * H1 a peer is down when it says so, when nothing listens, or when it is silent twice in a row; nobody is down before the
- * first answer. H2 a peer that knows no health service lives: it answered. H3 `close` ends all of it.
+ * H1 a peer is down when it did not answer, or said that it does not serve, twice in a row; nobody is down before that.
+ * H2 a peer that knows no health service lives: it answered. H3 `close` ends all of it.
  */
 import { LlmProxyService } from "../../../gen/turnwire/llm/v1/llm_proxy_service_pb.js";
 import { ErrorCode } from "../../../gen/turnwire/packet/v1/common_pb.js";
@@ -11,9 +11,11 @@ import type { Logger } from "../../lib/log.js";
 import { createGrpcClient } from "../../lib/rpc/grpc-client.js";
 
 const ASK_EVERY_MS = 2_000;
-const ANSWER_MS = 2_000;
-const CONNECT_MS = 1_000;
-const SILENT_TWICE = 2;
+/** After a bad answer. */
+const ASK_AGAIN_MS = 500;
+const ANSWER_MS = 5_000;
+const CONNECT_MS = 2_000;
+const BAD_ANSWERS = 2;
 
 export interface PeerHealthOptions {
   /** The provider's name, for the log. */
@@ -37,16 +39,16 @@ export function watchPeerHealth({ name, addresses, token, clock, logger }: PeerH
     logger: logger.child({}, { level: "silent" }), // a change is said once, below
   });
   let isDown = false;
-  let silent = 0;
+  let badAnswers = 0;
 
   async function ask(): Promise<void> {
-    const answer = await client
+    const lives = await client
       .ready(AbortSignal.any([closed.signal, AbortSignal.timeout(ANSWER_MS)]))
-      .then(() => "lives" as const, meaningOf);
+      .then(() => true, showsLife);
     if (closed.signal.aborted) return;
-    silent = answer === "silent" ? silent + 1 : 0;
-    const down = answer === "down" || silent >= SILENT_TWICE;
-    if (answer === "silent" && !down) return;
+    badAnswers = lives ? 0 : badAnswers + 1;
+    if (badAnswers > 0 && badAnswers < BAD_ANSWERS) return;
+    const down = badAnswers > 0;
     if (down !== isDown) logger.warn({ provider: name, down }, down ? WENT : CAME_BACK);
     isDown = down;
   }
@@ -54,7 +56,7 @@ export function watchPeerHealth({ name, addresses, token, clock, logger }: PeerH
   async function watch(): Promise<void> {
     for (;;) {
       await ask();
-      await clock.sleep(ASK_EVERY_MS, closed.signal);
+      await clock.sleep(badAnswers === 1 ? ASK_AGAIN_MS : ASK_EVERY_MS, closed.signal);
     }
   }
 
@@ -75,8 +77,8 @@ export function watchPeerHealth({ name, addresses, token, clock, logger }: PeerH
 const WENT = "the pipe does not answer: its models are left out until it does";
 const CAME_BACK = "the pipe answers again";
 
-function meaningOf(error: unknown): "lives" | "down" | "silent" {
-  if (!(error instanceof TurnError)) return "silent"; // the time for the answer was up
-  if (error.code === ErrorCode.DEADLINE_EXCEEDED) return "silent";
-  return error.code === ErrorCode.UNAVAILABLE ? "down" : "lives";
+/** Who refuses, or knows no such service, is there. */
+function showsLife(error: unknown): boolean {
+  if (!(error instanceof TurnError)) return false; // the time for the answer was up
+  return error.code !== ErrorCode.UNAVAILABLE && error.code !== ErrorCode.DEADLINE_EXCEEDED;
 }
