@@ -127,6 +127,7 @@ async function addDocuments(page: Page): Promise<void> {
     .locator(".document-row a")
     .nth(files.length - 1)
     .waitFor();
+  await picture(page, "documents-light.png");
   await page.getByRole("button", { name: "New conversation" }).click();
 }
 
