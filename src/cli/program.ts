@@ -138,8 +138,8 @@ function addDocumentCommands(program: Command, run: RunCommand): void {
   const documents = program.command("documents").description("documents that answers can be found in");
   documents
     .command("add")
-    .description("add files, addresses or standard input (-), and wait until they can be found")
-    .argument("<source...>", "file, http or https address, or -")
+    .description("add files, folders, addresses or standard input (-), and wait until they can be found")
+    .argument("<source...>", "file, folder, http or https address, or -")
     .option("--title <title>", "title for people")
     .option("--tag <tag>", "tag; may be repeated", collect, [])
     .option("--type <mime>", "MIME type; default: found out")

@@ -1,5 +1,5 @@
 /** Documents through the service as users run it: added by PUT, by parts and from the command line, asked about, cited. */
-import { writeFileSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { createClient, type Client } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-node";
@@ -155,6 +155,18 @@ describe("documents - the command line", () => {
     expect(failed.stdout).toContain("failed: A file of type application/zip cannot be read.");
     const piped = await run(["add", "-", "--title", "Piped"], "From standard input.");
     expect(piped.stdout).toMatch(/ready, 1 passage {2}Piped\n$/);
+    const folder = path.join(dataDir, "notes");
+    mkdirSync(path.join(folder, "deep", ".hidden"), { recursive: true });
+    for (const name of ["a.md", "deep/b.txt", "deep/.hidden/c.md", "image.png"])
+      writeFileSync(path.join(folder, name), `# Note ${name}`);
+    const notes = await run(["add", folder]);
+    expect(notes.code).toBe(0);
+    expect(notes.stdout.trim().split("\n")).toEqual([
+      expect.stringMatching(/ready.*a\.md$/),
+      expect.stringMatching(/ready.*b\.txt$/),
+    ]);
+    mkdirSync(path.join(folder, "none"));
+    expect((await run(["add", path.join(folder, "none")])).code).toBe(2);
     expect((await run(["delete", id])).stdout).toBe(`deleted ${id}\n`);
     expect((await run(["get", id])).code).toBe(3);
     expect((await run(["add", path.join(dataDir, "none.txt")])).code).toBe(2);

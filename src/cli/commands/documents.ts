@@ -1,5 +1,5 @@
 /** The `documents` commands: add files, addresses or standard input, follow how they are indexed, list, read, delete. */
-import { open, stat } from "node:fs/promises";
+import { open, readdir, stat } from "node:fs/promises";
 import path from "node:path";
 import { toJsonString } from "@bufbuild/protobuf";
 import type { AddDocumentRequest } from "../../../gen/turnwire/chat/v1/chat_service_pb.js";
@@ -26,14 +26,37 @@ export interface AddOptions {
   readonly wait: boolean;
 }
 
-/** Adds each source: a file, an http or https address, or "-" for standard input. Ends with 1 if one of them failed. */
+const READABLE = /\.(pdf|md|markdown|txt|html?|xhtml|csv|json|ya?ml|xml|rst|log)$/i;
+
+/** The readable files of a folder, in their order, hidden ones left out; of everything else itself. */
+async function filesOf(source: string): Promise<string[]> {
+  const about = await stat(source).catch(() => undefined); // "-", an address, or a file whose absence is told later
+  if (!about?.isDirectory()) return [source];
+  const entries = await readdir(source, { recursive: true, withFileTypes: true });
+  const files = entries
+    .filter((entry) => entry.isFile() && READABLE.test(entry.name))
+    .map((entry) => path.join(entry.parentPath, entry.name))
+    .filter(
+      (file) =>
+        !path
+          .relative(source, file)
+          .split(path.sep)
+          .some((part) => part.startsWith(".")),
+    );
+  if (files.length === 0)
+    throw new CliError(ExitCode.USAGE, `there is no readable file in ${source}: name the files themselves`);
+  return files.sort();
+}
+
+/** Adds each source: a file, a folder with all that is in it, an http or https address, or "-" for standard input. Ends with 1 if one of them failed. */
 export async function addDocuments(
   sources: readonly string[],
   options: AddOptions,
   context: CliContext,
 ): Promise<ExitCode> {
   let exit: ExitCode = ExitCode.OK;
-  for (const source of sources) {
+  const each = await Promise.all(sources.map(filesOf));
+  for (const source of each.flat()) {
     const added = await addOne(source, options, context);
     const document = options.wait ? await follow(added, context) : added;
     await printDocument(document, context);

@@ -20,7 +20,7 @@ import {
   type SourceDocument,
 } from "../../../gen/turnwire/chat/v1/types_pb.js";
 import { deferred } from "../../lib/signals.js";
-import { Documents } from "./documents.js";
+import { canRetry, Documents } from "./documents.js";
 import { HubLink } from "./hub-link.js";
 
 interface Services {
@@ -122,6 +122,33 @@ describe("documents", () => {
     late.resolve();
     await following;
     expect([status("d1"), status("d2")]).toEqual([undefined, undefined]);
+  });
+
+  it("adds anew what failed, from where it came, and deletes the failed one once that is accepted", async () => {
+    const calls: string[] = [];
+    const { all, event } = open({
+      documents: {
+        addDocument: ({ source, title, tags }) => {
+          calls.push(`add ${String(source.value)} ${title} ${tags.join()}`);
+          return { document: document(9, { status: DocumentStatus.INDEXING }) };
+        },
+        deleteDocument: ({ documentId }) => {
+          calls.push(`delete ${documentId}`);
+          return {};
+        },
+      },
+    });
+    const failed = create(SourceDocumentSchema, {
+      ...document(3, { status: DocumentStatus.FAILED }),
+      ...{ title: "Report", tags: ["a"], fileId: "f1" },
+    });
+    event(failed);
+    expect(canRetry(failed)).toBe(true);
+    all.retry(failed);
+    await vi.waitFor(() => expect(calls).toEqual(["add f1 Report a", "delete d3"]));
+    await vi.waitFor(() => expect(all.view.get().documents.map((each) => each.documentId)).toEqual(["d9"]));
+    expect(canRetry(document(4, { status: DocumentStatus.FAILED }))).toBe(false);
+    expect(canRetry(create(SourceDocumentSchema, { ...failed, status: DocumentStatus.READY }))).toBe(false);
   });
 
   it("D1 forgets what another client deletes", () => {

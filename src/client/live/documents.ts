@@ -54,6 +54,13 @@ export interface DocumentsDeps {
 /** Where a document comes from. */
 export type DocumentSource = Exclude<AddDocumentRequest["source"], { case: undefined }>;
 
+interface AddedDocument {
+  readonly title: string;
+  readonly source: DocumentSource;
+  readonly tags?: string[];
+  readonly mediaType?: string;
+}
+
 const PAGE_SIZE = 50;
 /** The service takes a limited number of uploads from one user; a few at a time use the line as well as many. */
 const MAX_UPLOADS = 3;
@@ -141,6 +148,15 @@ export class Documents {
     return this.#add(url, 0, () => Promise.resolve({ title: "", source: { case: "url", value: url } }));
   }
 
+  /** Adds anew what could not be indexed, from its file or address, and then deletes what failed. */
+  retry(failed: SourceDocument): string {
+    const { documentId, title, tags, mediaType, fileId, url } = failed;
+    const source: DocumentSource = url ? { case: "url", value: url } : { case: "fileId", value: fileId };
+    const add = (): Promise<AddedDocument> =>
+      Promise.resolve({ title: url ? "" : title, tags, mediaType: url ? "" : mediaType, source });
+    return this.#add(title || url, 0, add, () => this.delete(documentId));
+  }
+
   /** Takes an upload out: stops it while it runs, forgets it when it has failed. */
   cancelIncoming(key: string): void {
     this.#aborts.get(key)?.abort();
@@ -163,7 +179,8 @@ export class Documents {
   #add(
     name: string,
     size: number,
-    prepare: (key: string, signal: AbortSignal) => Promise<{ title: string; source: DocumentSource }>,
+    prepare: (key: string, signal: AbortSignal) => Promise<AddedDocument>,
+    afterwards?: () => Promise<void>,
   ): string {
     const key = newRequestId();
     const abort = new AbortController();
@@ -181,6 +198,7 @@ export class Documents {
       this.#list.put(document);
       this.#publish();
       this.#change(key, { documentId: document.documentId });
+      await afterwards?.();
     };
     this.#uploads
       .run(run)
@@ -234,6 +252,11 @@ export class Documents {
   #set(change: Partial<DocumentsView>): void {
     this.view.set({ ...this.view.get(), ...change });
   }
+}
+
+/** True for what has failed and whose file or address is still known. */
+export function canRetry({ status, url, fileId }: SourceDocument): boolean {
+  return status === DocumentStatus.FAILED && (url !== "" || fileId !== "");
 }
 
 /** True while a document can still become ready. */

@@ -54,7 +54,8 @@ const SETTINGS: Readonly<Record<string, string>> = {
   listen_addresses: "127.0.0.1",
   unix_socket_directories: "",
   max_connections: "100",
-  shared_buffers: "64MB",
+  // Taken as it is used: a search ranks thousands of rows, and reads them twice as fast from here as from the system's cache.
+  shared_buffers: "256MB",
   huge_pages: "off",
   fsync: "on",
   synchronous_commit: "on",

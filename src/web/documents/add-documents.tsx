@@ -1,7 +1,10 @@
 /** Three ways in: files, text, an address. */
 import { useRef, useState, type DragEvent } from "react";
 import { usePage } from "../app/page-context.js";
+import { explainError } from "../../client/explain-error.js";
 import { Icon } from "../ui/icon.js";
+import { useToast } from "../ui/toast.js";
+import { droppedFiles } from "./dropped-files.js";
 
 type Way = "files" | "text" | "url";
 
@@ -36,11 +39,12 @@ function AddFiles() {
   const { documents } = usePage();
   const picker = useRef<HTMLInputElement>(null);
   const [isOver, setOver] = useState(false);
-  const add = (files: FileList | null): void => [...(files ?? [])].forEach((file) => documents.addFile(file));
+  const toast = useToast();
+  const add = (files: Iterable<File>): void => [...files].forEach((file) => documents.addFile(file));
   const onDrop = (event: DragEvent): void => {
     event.preventDefault();
     setOver(false);
-    add(event.dataTransfer.files);
+    droppedFiles(event.dataTransfer).then(add, (thrown: unknown) => toast(explainError(thrown)));
   };
   return (
     <>
@@ -57,7 +61,7 @@ function AddFiles() {
       >
         <Icon name="plus" />
         <span>
-          <strong>Choose files</strong> or drop them here
+          <strong>Choose files</strong> or drop files and folders here
         </span>
         <small>PDF, Markdown, HTML, text, up to 50 MB each</small>
       </button>
@@ -70,7 +74,7 @@ function AddFiles() {
         aria-hidden="true"
         tabIndex={-1}
         onChange={(event) => {
-          add(event.target.files);
+          add(event.target.files ?? []);
           event.target.value = "";
         }}
       />

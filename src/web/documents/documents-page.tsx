@@ -2,7 +2,7 @@
 import { useEffect, useState } from "react";
 import { DocumentStatus, type SourceDocument } from "../../../gen/turnwire/chat/v1/types_pb.js";
 import { explainError } from "../../client/explain-error.js";
-import { isIndexing, type Incoming } from "../../client/live/documents.js";
+import { canRetry, isIndexing, type Incoming } from "../../client/live/documents.js";
 import { usePage } from "../app/page-context.js";
 import { documentHash } from "../app/router.js";
 import { indexed } from "../chat/document-chips.js";
@@ -128,6 +128,11 @@ function DocumentRow({ document }: { readonly document: SourceDocument }) {
           label={`Cancel the indexing of ${title}`}
           onClick={() => void documents.cancel(documentId).catch(failed)}
         />
+      )}
+      {canRetry(document) && (
+        <button type="button" className="button" onClick={() => documents.retry(document)}>
+          Try again
+        </button>
       )}
       <IconButton small icon="trash" label={`Delete ${title}`} onClick={() => setAsking(true)} />
       {isAsking && (
