@@ -10,6 +10,7 @@ import type {
 } from "../../../gen/turnwire/chat/v1/chat_service_pb.js";
 import type { Session } from "../../../gen/turnwire/chat/v1/types_pb.js";
 import { toClientError, type TurnwireClientError } from "../errors.js";
+import { keep } from "../view/keep.js";
 import type { HubLink } from "./hub-link.js";
 import { Observable } from "./observable.js";
 import { PagedList } from "./paged-list.js";
@@ -135,15 +136,19 @@ export class SessionList {
     this.#list.put(known ? { ...known, session } : asRead(session));
   }
 
+  /** Items that say the same stay the same objects: of thousands, a UI draws anew what changed. */
   #publish(): void {
+    const before = new Map(this.view.get().items.map((item) => [item.sessionId, item]));
     const items = this.#list.items
       .filter(({ session }) => !session.archived)
-      .map(({ session, running }) => ({
-        sessionId: session.sessionId,
-        title: session.title,
-        updateTimeMs: updateTimeMs(session),
-        isRunning: running.size > 0,
-      }));
+      .map(({ session, running }) =>
+        keep(before.get(session.sessionId), {
+          sessionId: session.sessionId,
+          title: session.title,
+          updateTimeMs: updateTimeMs(session),
+          isRunning: running.size > 0,
+        }),
+      );
     this.view.set({ state: "ready", error: undefined, items, hasMore: this.#list.hasMore });
   }
 }

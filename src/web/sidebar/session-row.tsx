@@ -1,4 +1,4 @@
-import { useState } from "react";
+import { memo, useState } from "react";
 import { explainError } from "../../client/explain-error.js";
 import type { SessionItem } from "../../client/live/session-list.js";
 import { usePage } from "../app/page-context.js";
@@ -15,7 +15,7 @@ export interface SessionRowProps {
 }
 
 /** One conversation: leads to it; its title is edited in place, it is deleted after a question. */
-export function SessionRow({ item, isCurrent, onChosen }: SessionRowProps) {
+export const SessionRow = memo(function SessionRow({ item, isCurrent, onChosen }: SessionRowProps) {
   const page = usePage();
   const toast = useToast();
   const [mode, setMode] = useState<"show" | "rename" | "delete">("show");
@@ -71,4 +71,4 @@ export function SessionRow({ item, isCurrent, onChosen }: SessionRowProps) {
       )}
     </li>
   );
-}
+});

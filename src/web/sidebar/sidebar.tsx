@@ -1,5 +1,5 @@
 /** The conversations, the search over them, and the way to everything else. */
-import { useId, useRef, useState, type RefObject } from "react";
+import { type RefObject, useCallback, useEffect, useId, useRef, useState } from "react";
 import { explainError } from "../../client/explain-error.js";
 import { usePage } from "../app/page-context.js";
 import { useTheme } from "../app/theme.js";
@@ -89,7 +89,8 @@ export function Sidebar({ route, searchField, onNew, onShowShortcuts, onChosen }
 function Sessions({ current, onChosen }: { readonly current: string; readonly onChosen: () => void }) {
   const { sessions } = usePage();
   const view = useObservable(sessions.view);
-  const list = useRef<HTMLDivElement>(null);
+  const more = useMore(() => void sessions.loadMore(), view.items.length);
+  const chosen = useLatest(onChosen);
   if (view.state === "loading") return <Skeleton lines={5} label="Loading the conversations" />;
   if (view.state === "failed" && view.error) {
     return (
@@ -102,7 +103,7 @@ function Sessions({ current, onChosen }: { readonly current: string; readonly on
   }
   if (view.items.length === 0) return <p className="list-note">Your conversations will appear here.</p>;
   return (
-    <div ref={list}>
+    <div>
       {groupByDay(view.items, new Date()).map(({ label, items }) => (
         <section key={label} aria-label={label}>
           <h2 className="list-head">{label}</h2>
@@ -112,19 +113,46 @@ function Sessions({ current, onChosen }: { readonly current: string; readonly on
                 key={item.sessionId}
                 item={item}
                 isCurrent={item.sessionId === current}
-                onChosen={onChosen}
+                onChosen={chosen}
               />
             ))}
           </ul>
         </section>
       ))}
       {view.hasMore && (
-        <button type="button" className="button quiet more" onClick={() => void sessions.loadMore()}>
+        <button
+          ref={more}
+          type="button"
+          className="button quiet more"
+          onClick={() => void sessions.loadMore()}
+        >
           Show more
         </button>
       )}
     </div>
   );
+}
+
+/** Calls for more when the reader comes to the end. The ref belongs on what stands there. */
+function useMore(onMore: () => void, count: number): RefObject<HTMLButtonElement | null> {
+  const end = useRef<HTMLButtonElement>(null);
+  const call = useLatest(onMore);
+  useEffect(() => {
+    if (!end.current) return undefined;
+    const seen = new IntersectionObserver(([entry]) => entry?.isIntersecting && call());
+    seen.observe(end.current);
+    return () => seen.disconnect();
+  }, [count, call]); // with more there it is looked at anew
+  return end;
+}
+
+/** A function that stays the same and calls the newest. */
+function useLatest(run: () => void): () => void {
+  const latest = useRef(run);
+  useEffect(() => {
+    latest.current = run;
+  });
+  return useCallback(() => latest.current(), []);
 }
 
 /** Which log the service uses: what a running answer survives depends on it. */
