@@ -32,7 +32,7 @@ describeInChromium("a long conversation", (browser) => {
     await ask(page, "The last question of all");
     await untilAnswer(page, "The last answer of all.");
     await untilIdle(page);
-  });
+  }, 120_000);
 
   it("opens at its end, shows what is above when the reader goes there, and stays where they read", async () => {
     const page = await (await newProfile()).newPage();

@@ -26,7 +26,7 @@ describeInChromium("5,000 conversations", (browser) => {
        from turnwire.sessions s, generate_series(1, $1) n`,
       [SESSIONS],
     );
-  });
+  }, 120_000);
 
   it("are listed as the reader goes down, in order, without a long task, and are renamed in place", async () => {
     const page = await (await newProfile()).newPage();
