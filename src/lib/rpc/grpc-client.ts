@@ -299,9 +299,10 @@ async function sendRequests(
   method: DescMethod,
   requests: AsyncIterable<MessageInitShape<DescMethod["input"]>>,
 ): Promise<void> {
-  const ended = new Promise<void>((resolve) =>
-    call.once("close", resolve).once("error", resolve).once("end", resolve),
-  );
+  const ended = new Promise<void>((resolve) => {
+    const over = (): void => resolve(); // with nothing: an error would look like a request
+    call.once("close", over).once("error", over).once("end", over);
+  });
   const iterator = requests[Symbol.asyncIterator]();
   try {
     for (;;) {
