@@ -4,6 +4,8 @@
  *   direct    from the provider (HTTP, server-sent events)
  *   turnwire  from Turnwire's llm peer (gRPC, normalised deltas)
  *   litellm   from LiteLLM's proxy (HTTP, server-sent events), installed into .cache by pip when it is not there
+ * The client of a way is what its users use: node:http and JSON.parse for HTTP, grpc-js and protobuf for gRPC. Its own work is
+ * in every time, so "added" holds what both sides of the extra hop cost. CPU is of the process in the middle alone.
  * First text: calls one after the other. Per delta: age at the client of paced streams. CPU: of the process in the middle,
  * streams at once as fast as they go. Options: --runs 5 --json FILE
  */
