@@ -22,8 +22,6 @@ import { Admission } from "../lib/rpc/admission.js";
 import { CallScope, shuttingDown } from "../lib/rpc/call-scope.js";
 import type { ServerLimits } from "../lib/rpc/limits.js";
 import type { Authenticate, Principal } from "../lib/rpc/service-binding.js";
-import type { RequestValidator } from "../lib/rpc/validation.js";
-import { createRequestValidator } from "../lib/rpc/validation.js";
 import type { EdgeRequest, EdgeResponse } from "./listener.js";
 import { checkQuery, chunksOf, passGate } from "./request-gate.js";
 import { refuseRest, reset, writeResponse } from "./response-writer.js";
@@ -72,7 +70,6 @@ export function admittedOf(context: HandlerContext): Admitted {
 export class CallDoor {
   readonly admission: Admission;
   readonly #options: CallDoorOptions;
-  readonly #validate: RequestValidator = createRequestValidator();
   readonly #open = new Map<CallScope, Route>();
 
   constructor(options: CallDoorOptions) {
@@ -129,7 +126,6 @@ export class CallDoor {
       bodyTimeoutMs: this.#options.bodyTimeoutMs,
       compressions: COMPRESSIONS,
       jsonOptions: this.#options.jsonOptions,
-      validate: this.#validate,
       signal: scope.signal,
     };
     if (!isGet) return passGate(request, method, gate);

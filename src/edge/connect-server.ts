@@ -24,6 +24,7 @@ import type {
   UnaryImpl,
 } from "../lib/rpc/service-binding.js";
 import { toConnectError } from "../lib/rpc/status.js";
+import { compileRules } from "../lib/rpc/validation.js";
 import { untilAborted } from "../lib/rpc/until-aborted.js";
 import { abortable } from "../lib/signals.js";
 import type { CallDoorOptions, Route, RouteRules } from "./call-door.js";
@@ -53,6 +54,7 @@ export interface ConnectServer {
 export function createConnectServer(options: ConnectServerOptions): ConnectServer {
   const door = new CallDoor(options);
   const descs = options.services.map((binding) => binding.service);
+  compileRules(descs);
   const infrastructure = reflectionServices(descs);
   const health = healthService(
     options.health,

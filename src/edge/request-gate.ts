@@ -10,8 +10,7 @@ import type { Compression } from "@connectrpc/connect/protocol";
 import type { Readable } from "node:stream";
 import { ErrorCode } from "../../gen/turnwire/packet/v1/common_pb.js";
 import { TurnError } from "../lib/errors.js";
-import type { RequestValidator } from "../lib/rpc/validation.js";
-import { decodeRequest, invalidFields } from "../lib/rpc/validation.js";
+import { decodeRequest, invalidFields, validateRequest } from "../lib/rpc/validation.js";
 import type { EdgeRequest } from "./listener.js";
 import { dialectOf } from "./rpc-error-response.js";
 
@@ -21,7 +20,6 @@ export interface GateOptions {
   readonly bodyTimeoutMs: number;
   readonly compressions: readonly Compression[];
   readonly jsonOptions?: Partial<JsonReadOptions>;
-  readonly validate: RequestValidator;
   readonly signal: AbortSignal;
 }
 
@@ -34,7 +32,7 @@ export async function passGate(
   const body = await readBody(request, options);
   const message = body.whole ? await messageOf(request, body.bytes, options) : undefined;
   if (message)
-    options.validate(
+    validateRequest(
       method.input,
       message.json ? decodeJson(method, message.bytes, options) : decodeRequest(method.input, message.bytes),
     );
@@ -49,8 +47,8 @@ export async function checkQuery(url: string, method: DescMethod, options: GateO
   const plain = await decompress(bytes, query.get("compression"), options);
   if (!plain) return;
   const encoding = query.get("encoding");
-  if (encoding === "proto") options.validate(method.input, decodeRequest(method.input, plain));
-  if (encoding === "json") options.validate(method.input, decodeJson(method, plain, options));
+  if (encoding === "proto") validateRequest(method.input, decodeRequest(method.input, plain));
+  if (encoding === "json") validateRequest(method.input, decodeJson(method, plain, options));
 }
 
 interface Body {

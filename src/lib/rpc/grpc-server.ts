@@ -47,7 +47,7 @@ import type {
   UnaryImpl,
 } from "./service-binding.js";
 import { visitUntilAborted } from "./until-aborted.js";
-import { createRequestValidator, decodeRequest } from "./validation.js";
+import { compileRules, decodeRequest, validateRequest } from "./validation.js";
 
 export interface ServeGrpcOptions {
   readonly host: string;
@@ -90,6 +90,7 @@ export async function serveGrpc(options: ServeGrpcOptions): Promise<GrpcServer> 
   });
   const calls = new CallTable({ ...limits, maxReceiveBytes }, options);
   const descs = options.services.map((binding) => binding.service);
+  compileRules(descs);
   for (const binding of options.services)
     addBinding(server, binding, calls, { authenticate: options.authenticate, infrastructure: false });
   for (const binding of reflectionServices(descs)) {
@@ -161,7 +162,6 @@ class CallTable {
   readonly limits: ServerLimits;
   readonly logger: Logger;
   readonly admission: Admission;
-  readonly validate = createRequestValidator();
   readonly #open = new Map<CallScope, BindingRules>();
   #closing = false;
 
@@ -245,7 +245,7 @@ async function runUnary(
     const principal = await rules.authenticate(headersOf(call));
     leave = rules.infrastructure ? undefined : calls.admission.enter(principal);
     const request = decodeRequest(method.input, call.request);
-    calls.validate(method.input, request);
+    validateRequest(method.input, request);
     const response = await abortable(impl(request, contextOf(scope, principal)), scope.signal);
     respond(null, toBinary(method.output, response));
   } catch (thrown) {
@@ -304,7 +304,7 @@ function openFrames(
     return (impl as BidiImpl<Message, Message>)(requests, context);
   }
   const request = decodeRequest(method.input, (call as ServerWritableStream<Buffer, Uint8Array>).request);
-  calls.validate(method.input, request);
+  validateRequest(method.input, request);
   return (impl as ServerStreamImpl<Message, Message>)(request, context);
 }
 
@@ -318,7 +318,7 @@ async function* readRequests(
     // destroyOnReturn would end the answer together with the requests.
     for await (const bytes of call.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
       const request = decodeRequest(method.input, bytes);
-      calls.validate(method.input, request);
+      validateRequest(method.input, request);
       yield request;
     }
   } catch (thrown) {
