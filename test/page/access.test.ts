@@ -91,6 +91,8 @@ describeInChromium("the page for everybody", (browser) => {
     await page.getByRole("dialog", { name: "Keyboard shortcuts" }).waitFor();
     await page.keyboard.press("Escape");
     await page.getByRole("dialog").waitFor({ state: "detached" });
+    await page.keyboard.press("Control+b"); // the list is hidden: searching shows it
+    await page.locator("#composer-text").waitFor();
     await page.keyboard.press("Control+k");
     await page.keyboard.type("without a mouse");
     await page.locator(".hit").first().waitFor();

@@ -1,5 +1,6 @@
 /** The page's frame: conversations at the left, what is open in the middle, a source at the right. On a phone: drawers. */
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { flushSync } from "react-dom";
 import type { Document } from "../../../gen/turnwire/packet/v1/common_pb.js";
 import { ChatPage } from "../chat/chat-page.js";
 import { DocumentPage } from "../documents/document-page.js";
@@ -42,8 +43,8 @@ export function Shell() {
     () => ({
       onNew: startNew,
       onSearch: () => {
-        setSidebarOpen(true);
-        setTimeout(() => searchField.current?.focus());
+        flushSync(() => setSidebarOpen(true)); // what is typed next belongs into the field already
+        searchField.current?.focus();
       },
       onCompose: () => document.getElementById("composer-text")?.focus(),
       onToggleSidebar: () => setSidebarOpen((isOpen) => !isOpen),
