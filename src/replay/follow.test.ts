@@ -238,6 +238,20 @@ describe("follow", () => {
     expect(store.asked.page).toBeLessThanOrEqual(12);
   });
 
+  test("what one reader has found tells the others that they are behind, hint or no hint", async () => {
+    const first = store.put(1);
+    const early = start();
+    await settle();
+    const last = store.put(1, { terminal: true });
+    const late = start(); // finds the end in the log before the store's feed tells of it
+    await vi.advanceTimersByTimeAsync(0);
+    expect(late.seqs).toEqual(upTo(2));
+    tails.behind(turn.turnId, last.position);
+    await vi.advanceTimersByTimeAsync(10_000);
+    expect(early.seqs, `waits at ${first.position}`).toEqual(upTo(2));
+    expect(await early.done).toBe("ended");
+  });
+
   test("waits for a store that is away, and fails as UNAVAILABLE when that takes too long", async () => {
     store.put(1);
     const [patient, late] = [start(), start()];

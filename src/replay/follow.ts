@@ -127,7 +127,7 @@ export class TurnTails {
       while (!cursor.ended) {
         follower.reset();
         const head = await this.#headFor(feed, cursor, patienceMs, signal);
-        if (head && head.position > feed.seen) feed.seen = head.position;
+        if (head) noteFound(feed, head.position, follower);
         yield* this.#reader.upTo(turn, cursor, head, { hint, patienceMs, signal });
         if (!cursor.ended) yield* live(follower, cursor);
       }
@@ -311,6 +311,13 @@ async function* live(follower: Follower, cursor: ReadCursor): AsyncGenerator<Log
     const packets = cursor.advance(next.entry);
     if (packets) yield packets;
   }
+}
+
+/** A follower found an entry in the log that no feed has told of: the others may be behind it, and no hint would say so. */
+function noteFound(feed: Feed, position: Position, finder: Follower): void {
+  if (position <= feed.seen) return;
+  feed.seen = position;
+  for (const follower of feed.followers) if (follower !== finder) follower.rereads();
 }
 
 function stopWatching(feed: Feed): void {
