@@ -149,13 +149,16 @@ describe("what it needs", () => {
       );
   });
 
-  test.each(["all-in-one", "chat"] as const)("%s: nobody listens at DATABASE_URL", async (name) => {
-    const result = await refused(name, {
-      DATABASE_URL: `postgres://me:${SECRET}@127.0.0.1:${deadPort}/turnwire`,
-    });
-    expectRefused(result, /DATABASE_URL/, new RegExp(`127\\.0\\.0\\.1:${deadPort}`));
-    expect(result.tookMs).toBeLessThan(20_000);
-  });
+  // These wait for what may still come: they wait together.
+  test.concurrent.each(["all-in-one", "chat"] as const)(
+    "%s: nobody listens at DATABASE_URL",
+    async (name) => {
+      const result = await refused(name, {
+        DATABASE_URL: `postgres://me:${SECRET}@127.0.0.1:${deadPort}/turnwire`,
+      });
+      expectRefused(result, /DATABASE_URL/, new RegExp(`127\\.0\\.0\\.1:${deadPort}`));
+    },
+  );
 
   test("the database of DATABASE_URL is not there", async () => {
     const url = postgres.url.replace(/\/[^/]*$/, "/nowhere");
@@ -189,10 +192,9 @@ describe("what it needs", () => {
     await upstream.close();
   });
 
-  test("nobody listens at NATS_URL", async () => {
+  test.concurrent("nobody listens at NATS_URL", async () => {
     const result = await refused("all-in-one", { NATS_URL: `nats://me:${SECRET}@127.0.0.1:${deadPort}` });
     expectRefused(result, /NATS_URL/, new RegExp(`127\\.0\\.0\\.1:${deadPort}`));
-    expect(result.tookMs).toBeLessThan(20_000);
   });
 
   test("NATS_SERVER is no nats-server", async () => {
@@ -225,9 +227,8 @@ function canConnect(port: number): Promise<boolean> {
 describe("the build that a start makes", () => {
   const root = path.resolve(import.meta.dirname, "../..");
 
-  test.each([undefined, "development"])(
-    "makes the same page with NODE_ENV %s, and leaves it so",
-    (nodeEnv) => {
+  test("makes the same page whatever NODE_ENV says, and leaves it so", () => {
+    const pages = [undefined, "development", "production"].map((nodeEnv) => {
       const out = path.join(folder, `page-${nodeEnv}`);
       const code = `import { buildPage } from "./scripts/build-page.mjs";
       await buildPage(process.cwd(), ${JSON.stringify(out)});
@@ -238,10 +239,12 @@ describe("the build that a start makes", () => {
       // What starts after a build in this process (an installation, a service) has to find what its user set.
       const printed = execFileSync(process.execPath, args, { cwd: root, env, encoding: "utf8" });
       expect(printed.trim()).toBe(String(nodeEnv));
-      const assets = readdirSync(path.join(out, "assets")).sort(); // their names tell their content
-      expect(assets).toEqual(readdirSync(path.join(root, "dist/page/assets")).sort());
-    },
-  );
+      return readdirSync(path.join(out, "assets")).sort(); // their names tell their content
+    });
+    expect(pages[0]!.length).toBeGreaterThan(0);
+    expect(pages[1]).toEqual(pages[0]);
+    expect(pages[2]).toEqual(pages[0]);
+  });
 
   test("says what to do when its tools were left out of the installation", () => {
     const bare = path.join(folder, "bare");

@@ -8,7 +8,6 @@ export interface Refused {
   readonly said: readonly string[];
   /** Everything, standard output and log lines included. */
   readonly output: string;
-  readonly tookMs: number;
 }
 
 /** Rejects when it has not ended in time; it is killed then. */
@@ -17,7 +16,6 @@ export async function runToExit(
   env: Readonly<Record<string, string>>,
   options: { readonly cwd: string; readonly timeoutMs?: number },
 ): Promise<Refused> {
-  const startedAt = performance.now();
   const child = spawn(process.execPath, [programOf(name)], {
     cwd: options.cwd,
     stdio: ["ignore", "pipe", "pipe"],
@@ -38,6 +36,5 @@ export async function runToExit(
     code,
     said: stderr.split("\n").filter((line) => line !== "" && !line.startsWith("{")),
     output: `${stderr}${stdout}`,
-    tookMs: performance.now() - startedAt,
   };
 }

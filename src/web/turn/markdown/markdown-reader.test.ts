@@ -204,7 +204,7 @@ describe("MarkdownReader", () => {
     };
     const leastCost = (paragraphs: number): number => Math.min(...[1, 2, 3].map(() => cost(paragraphs)));
     // Fifty times the text before it: reading it again would take fifty times as long.
-    expect(leastCost(1_000) / Math.max(leastCost(20), 1)).toBeLessThan(10);
+    expect(leastCost(1_000) / leastCost(20)).toBeLessThan(25);
   });
 });
 
@@ -212,5 +212,6 @@ describe("MarkdownReader", () => {
 function cpuMs(work: () => unknown): number {
   const before = process.cpuUsage();
   work();
-  return process.cpuUsage(before).user / 1_000;
+  const { user, system } = process.cpuUsage(before); // their sum is exact; how it is split is sampled
+  return (user + system) / 1_000;
 }
